@@ -1,0 +1,43 @@
+# `make help` says what there is. Everything is installed into .venv the first time it is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+TRAIN_TASK ?= dmc:cartpole-swingup
+
+.DEFAULT_GOAL := help
+.PHONY: help install opengl train test check format clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## ?/\t/' | expand -t 12
+
+install: $(INSTALLED)  ## install the package and its tools into .venv
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "ogspr needs Python 3.11 to 3.13, $(PYTHON) is %d.%d; try: make PYTHON=python3.12 ..." % v)'
+	@echo "installing into $(VENV) (once; a few minutes, most of it PyTorch)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+opengl: $(INSTALLED)  ## make sure that something can draw: installs Mesa as root on Debian/Ubuntu
+	@PYTHON=$(BIN)/python scripts/ensure-opengl
+
+train: opengl  ## play episodes of the random policy through the real environment loop
+	@$(BIN)/ogspr rollout $(TRAIN_TASK) --episodes 3 --out runs/rollout --video runs/rollout/video.mp4
+
+test: opengl  ## run the tests
+	@$(BIN)/python -m pytest -n auto
+
+check: $(INSTALLED)  ## lint, format, types, import directions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_architecture.py
+
+format: $(INSTALLED)  ## rewrite the code in the project's format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:  ## remove what was installed and generated
+	rm -rf $(VENV) runs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,140 @@
+"""The command line: names, options and exit codes. The only module that may import everything.
+
+Heavy modules are imported inside the commands, so that `ogspr --help` and worker processes, which
+import this file too, start at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from ogspr.envs import EnvOptions, WorkerDied, WorkerError
+from ogspr.errors import UserError
+
+_PROGRAM = "ogspr"
+_DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
+_NO_OPTIONS = EnvOptions()
+
+
+def main() -> None:
+    """Runs a command: exit code 0, 1 for a failure, 2 for a user's mistake, 130 for Ctrl-C."""
+    try:
+        sys.exit(_dispatch(sys.argv[1:]))
+    except UserError as error:
+        print(f"{_PROGRAM}: error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    except (WorkerError, WorkerDied) as error:
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(f"{_PROGRAM}: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["bench"]:
+        return _run(f"{_PROGRAM} bench", "Measure speed, as ratios in one run.", _BENCHES, arguments[1:])
+    return _run(_PROGRAM, _DESCRIPTION, _COMMANDS, arguments)
+
+
+def _run(
+    program: str, description: str, commands: dict[str, Callable[..., int]], arguments: list[str]
+) -> int:
+    code: int = tyro.extras.subcommand_cli_from_dict(
+        commands, prog=program, description=description, args=arguments
+    )
+    return code
+
+
+def doctor() -> int:
+    """Check this machine: versions, OpenGL, CUDA, memory, each with a fix."""
+    from ogspr.commands.doctor import doctor as run
+
+    return 0 if run(Console()) else 1
+
+
+def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILTER")] = "") -> int:
+    """List the known tasks with their actions and the paper's score.
+
+    Args:
+        text: Show only names that contain this.
+    """
+    from ogspr.commands.tasks import show_tasks
+
+    show_tasks(text, Console())
+    return 0
+
+
+def rollout(
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
+    episodes: int = 1,
+    seed: int = 0,
+    worker: bool = True,
+    out: Path | None = None,
+    video: Path | None = None,
+    env: tyro.conf.OmitArgPrefixes[EnvOptions] = _NO_OPTIONS,
+) -> int:
+    """Play whole episodes with the random policy: shows that an environment works.
+
+    Args:
+        task: dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory.
+        episodes: How many episodes.
+        seed: Seed of the environment and of the policy.
+        worker: Run the environment in a process of its own.
+        out: Folder for manifest.json and episodes.csv.
+        video: An .mp4 or .gif file for the frames.
+        env: How the environment is shown.
+    """
+    from ogspr.commands.rollout import rollout as run
+
+    run(
+        task,
+        episodes=episodes,
+        seed=seed,
+        worker=worker,
+        options=env,
+        out=out,
+        video=video,
+        console=Console(),
+    )
+    return 0
+
+
+def bench() -> int:
+    """Measure speed, as ratios in one run; `ogspr bench --help` lists what."""
+    raise AssertionError("dispatched before")
+
+
+def bench_env(
+    tasks: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="TASK [TASK ...]")],
+    steps: int = 100,
+    rounds: int = 5,
+    out: Path | None = None,
+) -> int:
+    """Agent steps a second, side by side in one run, with what else is in use.
+
+    Args:
+        tasks: Environments to measure.
+        steps: Agent steps (or frames) timed in one round.
+        rounds: Rounds; the contenders take turns, and the median round counts.
+        out: A csv file for the numbers.
+    """
+    from ogspr.bench.env import bench_env as run
+
+    run(tasks, steps=steps, rounds=rounds, out=out, console=Console())
+    return 0
+
+
+_COMMANDS: dict[str, Callable[..., int]] = {
+    "doctor": doctor,
+    "tasks": tasks,
+    "rollout": rollout,
+    "bench": bench,
+}
+_BENCHES: dict[str, Callable[..., int]] = {"env": bench_env}

@@ -1,0 +1,43 @@
+"""`ogspr tasks`: what can be trained on, by name."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from ogspr.envs.tasks import atari_games, dmc_tasks
+from ogspr.errors import unknown
+from ogspr.reference import METHOD, paper_scores
+from ogspr.types import ActionSpec, ContinuousActions, DiscreteActions
+
+
+def known_tasks() -> dict[str, ActionSpec]:
+    """Every environment that is known by name, with its actions."""
+    dmc: dict[str, ActionSpec] = {
+        f"dmc:{task.name}": ContinuousActions(task.action_size) for task in dmc_tasks()
+    }
+    atari: dict[str, ActionSpec] = {
+        f"atari:{game.name}": DiscreteActions(game.minimal_actions) for game in atari_games()
+    }
+    return dmc | atari
+
+
+def show_tasks(text: str, console: Console) -> None:
+    """Prints the tasks whose name contains `text`; those of the paper first in each suite."""
+    tasks, scores = known_tasks(), paper_scores()
+    shown = [name for name in tasks if text.lower() in name.lower()]
+    if not shown:
+        raise unknown("task", text, tasks, hint="`ogspr tasks` lists them all.")
+    shown.sort(key=lambda name: (name.split(":")[0] != "dmc", name not in scores))
+    table = Table("task", "actions", f"{METHOD} in the paper", box=None, header_style="bold")
+    table.columns[2].justify = "right"
+    for name in shown:
+        table.add_row(name, str(tasks[name]), f"{scores[name]:.0f}" if name in scores else "")
+    console.print(table)
+    in_paper = sum(name in scores for name in shown)
+    console.print(
+        f"\n{len(shown)} tasks, {in_paper} of them in the paper. Also: gym:<Gymnasium id>, "
+        "module.path:factory for your own.",
+        highlight=False,
+        markup=False,
+    )

@@ -1,0 +1,42 @@
+"""Frames to a video file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ogspr.errors import UserError
+from ogspr.types import UInt8Array
+
+_FRAMES_PER_SECOND = 25
+_SHORTEST_SIDE = 336  # 84-pixel frames are hard to see
+_FORMATS = (".mp4", ".gif")
+
+
+class VideoFile:
+    """Writes (channels, height, width) frames to an .mp4 or .gif file, enlarged by whole pixels."""
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix not in _FORMATS:
+            raise UserError(f"a video file must end in .mp4 or .gif, got {path.name}.")
+        try:
+            import imageio.v2 as imageio
+        except ImportError:
+            raise UserError("videos need imageio: pip install 'ogspr[video]'.") from None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, Any] = (
+            {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
+            if path.suffix == ".mp4"
+            else {"duration": 1000 / _FRAMES_PER_SECOND, "loop": 0}
+        )
+        self._writer = imageio.get_writer(path, **settings)
+
+    def add(self, frame: UInt8Array) -> None:
+        factor = max(1, -(-_SHORTEST_SIDE // min(frame.shape[1:])))
+        picture = frame.transpose(1, 2, 0).repeat(factor, axis=0).repeat(factor, axis=1)
+        self._writer.append_data(np.broadcast_to(picture, (*picture.shape[:2], 3)))
+
+    def close(self) -> None:
+        self._writer.close()

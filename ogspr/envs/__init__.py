@@ -1,0 +1,16 @@
+"""Environments from pixels: exact, restorable, in this process or in one of their own."""
+
+from ogspr.envs.options import EnvOptions
+from ogspr.envs.protocol import Environment, SplitStepEnvironment
+from ogspr.envs.registry import launch, make
+from ogspr.envs.worker import WorkerDied, WorkerError
+
+__all__ = [
+    "EnvOptions",
+    "Environment",
+    "SplitStepEnvironment",
+    "WorkerDied",
+    "WorkerError",
+    "launch",
+    "make",
+]

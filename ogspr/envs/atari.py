@@ -1,0 +1,195 @@
+"""Atari games on the Arcade Learning Environment itself, by a named protocol.
+
+Written on `ALEInterface` because gymnasium's wrappers restart the game after a lost life and show
+an old frame where a step ends early. Nothing here needs OpenGL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from typing import Any, cast
+
+import numpy as np
+
+from ogspr.envs.options import EnvOptions
+from ogspr.envs.protocol import RawStep
+from ogspr.envs.tasks import AtariGame, atari_games
+from ogspr.errors import UserError, unknown
+from ogspr.types import Action, DiscreteActions, EnvSpec, Snapshot, UInt8Array
+
+_NOOP = 0
+
+
+@dataclass(frozen=True)
+class AtariProtocol:
+    """Everything that decides what an Atari score means."""
+
+    action_repeat: int
+    sticky_actions: float  # probability that the emulator repeats the previous action instead
+    full_action_set: bool  # all 18 actions, or only those the game distinguishes
+    noops: int  # at most so many no-op frames before an episode
+    frame_cap: int  # emulator frames after which an episode is truncated
+    sign_rewards: bool  # in training only; scores are never clipped
+
+
+PROTOCOLS = {
+    # 100k agent steps of Kaiser et al. 2020, as used by SPR and the methods compared with it.
+    "atari100k": AtariProtocol(
+        action_repeat=4,
+        sticky_actions=0.0,
+        full_action_set=False,
+        noops=30,
+        frame_cap=108_000,
+        sign_rewards=True,
+    ),
+    # Recommendations of Machado et al. 2018: sticky actions instead of random starts, every action,
+    # five-minute episodes.
+    "machado2018": AtariProtocol(
+        action_repeat=5,
+        sticky_actions=0.25,
+        full_action_set=True,
+        noops=0,
+        frame_cap=18_000,
+        sign_rewards=True,
+    ),
+}
+
+
+def resolve_protocol(options: EnvOptions) -> tuple[str, AtariProtocol]:
+    """The protocol the options name, with what they change."""
+    name = options.atari_protocol or "atari100k"
+    if name not in PROTOCOLS:
+        raise unknown("Atari protocol", name, PROTOCOLS)
+    protocol = PROTOCOLS[name]
+    if options.action_repeat is not None:
+        protocol = replace(protocol, action_repeat=options.action_repeat)
+    if options.noops is not None:
+        protocol = replace(protocol, noops=options.noops)
+    return name, protocol
+
+
+def make_source(name: str, seed: int, options: EnvOptions) -> AtariSource:
+    """The frame source for `atari:<Game>`."""
+    options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", "atari_protocol", "noops")
+    games = {game.name: game for game in atari_games()}
+    if name not in games:
+        raise unknown("Atari game", name, games, hint="`ogspr tasks atari` lists them.")
+    protocol_name, protocol = resolve_protocol(options)
+    return AtariSource(
+        games[name],
+        protocol_name,
+        protocol,
+        seed=seed,
+        image_size=options.image_size,
+        frame_stack=options.frame_stack or 4,
+    )
+
+
+class AtariSource:
+    """One game as a `FrameSource`. An episode is a whole game: losing a life does not end it."""
+
+    def __init__(
+        self,
+        game: AtariGame,
+        protocol_name: str,
+        protocol: AtariProtocol,
+        *,
+        seed: int,
+        image_size: int,
+        frame_stack: int,
+    ) -> None:
+        self._ale = _load_game(game, protocol, seed)
+        self._protocol = protocol
+        self._noop_rng = np.random.default_rng(seed)
+        self._actions = list(
+            self._ale.getLegalActionSet() if protocol.full_action_set else self._ale.getMinimalActionSet()
+        )
+        self._image_size = image_size
+        height, width = self._ale.getScreenDims()
+        # The last two screens, for the maximum that removes the consoles' flicker.
+        self._screens: UInt8Array = np.zeros((2, height, width), np.uint8)
+        self.spec = EnvSpec(
+            name=f"atari:{game.name}",
+            frame_shape=(1, image_size, image_size),
+            frame_stack=frame_stack,
+            actions=DiscreteActions(len(self._actions)),
+            action_repeat=protocol.action_repeat,
+            episode_steps=-(-protocol.frame_cap // protocol.action_repeat),
+            protocol={
+                "suite": "atari",
+                "preset": protocol_name,
+                **asdict(protocol),
+                "image_size": image_size,
+                "frame_stack": frame_stack,
+            },
+            versions={"ale_py": version("ale-py"), "opencv": version("opencv-python-headless")},
+        )
+
+    def reset(self) -> RawStep:
+        self._ale.reset_game()
+        noops = int(self._noop_rng.integers(1, self._protocol.noops + 1)) if self._protocol.noops else 0
+        for _ in range(noops):
+            self._ale.act(_NOOP)
+            if self._ale.game_over(with_truncation=False):
+                self._ale.reset_game()
+        self._ale.getScreenGrayscale(self._screens[1])
+        self._screens[0] = self._screens[1]
+        return RawStep(frame=self._frame())
+
+    def step(self, action: Action) -> RawStep:
+        reward, frames = 0.0, 0
+        terminated = truncated = False
+        while frames < self._protocol.action_repeat and not (terminated or truncated):
+            reward += self._ale.act(self._actions[int(action)])
+            frames += 1
+            # Every screen is kept, not only the last two of a full step: an episode may end on any.
+            self._screens[0] = self._screens[1]
+            self._ale.getScreenGrayscale(self._screens[1])
+            terminated = self._ale.game_over(with_truncation=False)
+            truncated = not terminated and self._ale.getEpisodeFrameNumber() >= self._protocol.frame_cap
+        return RawStep(
+            frame=self._frame(), reward=reward, terminated=terminated, truncated=truncated, frames=frames
+        )
+
+    def state(self) -> Snapshot:
+        return {
+            "emulator": np.frombuffer(self._ale.cloneSystemState().serialize(), np.uint8),
+            "noop_rng": cast(Snapshot, self._noop_rng.bit_generator.state),
+            "screens": self._screens.copy(),
+        }
+
+    def set_state(self, state: Snapshot) -> None:
+        from ale_py import ALEState
+
+        saved = cast(dict[str, Any], state)
+        # An emulator that has never run a frame keeps something of its own through a restore: without
+        # this, Qbert and Tetris go on differently in a fresh process.
+        self._ale.act(_NOOP)
+        self._ale.restoreSystemState(ALEState(saved["emulator"].tobytes()))
+        self._noop_rng.bit_generator.state = saved["noop_rng"]
+        self._screens[:] = saved["screens"]
+
+    def close(self) -> None:
+        """The emulator lives in this process' memory alone: there is nothing to give back."""
+
+    def _frame(self) -> UInt8Array:
+        import cv2
+
+        pooled = self._screens.max(axis=0)
+        size = (self._image_size, self._image_size)
+        return cast(UInt8Array, cv2.resize(pooled, size, interpolation=cv2.INTER_AREA)[None])
+
+
+def _load_game(game: AtariGame, protocol: AtariProtocol, seed: int) -> Any:
+    try:
+        from ale_py import ALEInterface, LoggerMode, roms
+    except ImportError:
+        raise UserError("Atari needs the package ale-py: pip install 'ogspr[atari]'.") from None
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    ale = ALEInterface()
+    # ALE takes signed 32-bit seeds and reads -1 as "the clock".
+    ale.setInt("random_seed", seed % 2**31)
+    ale.setFloat("repeat_action_probability", protocol.sticky_actions)
+    ale.loadROM(str(roms.get_rom_path(game.rom)))
+    return ale

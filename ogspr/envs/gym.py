@@ -1,0 +1,207 @@
+"""Any Gymnasium environment that shows pictures: its own observation, or what it renders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ogspr.envs import gl
+from ogspr.envs.options import EnvOptions
+from ogspr.envs.protocol import RawStep
+from ogspr.errors import SnapshotError, UserError, unknown
+from ogspr.types import (
+    Action,
+    ActionSpec,
+    ContinuousActions,
+    DiscreteActions,
+    EnvSpec,
+    Snapshot,
+    UInt8Array,
+)
+
+
+def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
+    """The frame source for `gym:<id>`."""
+    import gymnasium
+
+    try:
+        registered = gymnasium.spec(env_id)
+    except gymnasium.error.Error:
+        raise unknown("Gymnasium environment", env_id, gymnasium.registry) from None
+    except ModuleNotFoundError as error:
+        raise UserError(f"gym:{env_id}: the module {error.name} is not installed.") from None
+    if "mujoco" in str(registered.entry_point):
+        gl.activate()
+    return GymnasiumSource(f"gym:{env_id}", _make_rendering(env_id), seed, options)
+
+
+def _make_rendering(env_id: str) -> Any:
+    """The environment with rendering on, where it can render."""
+    import gymnasium
+
+    try:
+        try:
+            return gymnasium.make(env_id, render_mode="rgb_array", disable_env_checker=True)
+        except (TypeError, gymnasium.error.Error) as error:
+            if isinstance(error, gymnasium.error.DependencyNotInstalled):
+                raise
+            return gymnasium.make(env_id, disable_env_checker=True)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UserError(f"gym:{env_id} cannot be made: {' '.join(str(error).split())}") from None
+
+
+class GymnasiumSource:
+    """A Gymnasium environment as a `FrameSource`.
+
+    Gymnasium has no notion of saving an environment's state. Every episode here starts with a seed of
+    its own, so the state is that seed and the actions since; restoring plays them again and checks
+    that the same picture comes out.
+    """
+
+    def __init__(self, name: str, env: Any, seed: int, options: EnvOptions) -> None:
+        options.refuse_except("gymnasium", "image_size", "frame_stack", "action_repeat")
+        self._env = env
+        self._seed = seed
+        self._episode = -1
+        self._actions: list[Action] = []
+        self._action_repeat = options.action_repeat or 1
+        self._image_size = options.image_size
+        self._native_action, actions = _action_conversion(name, env.action_space)
+        self._picture = _picture_reader(name, env)
+        observation, _ = env.reset(seed=self._episode_seed(0))
+        self._last_frame = self._resized(observation)
+        limit = getattr(env.spec, "max_episode_steps", None)
+        channels = self._last_frame.shape[0]
+        frame_stack = options.frame_stack or (4 if channels == 1 else 3)
+        self.spec = EnvSpec(
+            name=name,
+            frame_shape=(channels, options.image_size, options.image_size),
+            frame_stack=frame_stack,
+            actions=actions,
+            action_repeat=self._action_repeat,
+            episode_steps=None if limit is None else -(-limit // self._action_repeat),
+            protocol={
+                "suite": "gymnasium",
+                "action_repeat": self._action_repeat,
+                "image_size": options.image_size,
+                "frame_stack": frame_stack,
+            },
+            versions={"gymnasium": version("gymnasium"), "opencv": version("opencv-python-headless")},
+        )
+
+    def reset(self) -> RawStep:
+        self._begin_episode(self._episode + 1)
+        return RawStep(frame=self._last_frame)
+
+    def step(self, action: Action) -> RawStep:
+        self._actions.append(action)
+        reward, frames = 0.0, 0
+        for _ in range(self._action_repeat):
+            observation, step_reward, terminated, truncated, _ = self._env.step(self._native_action(action))
+            reward += float(step_reward)
+            frames += 1
+            if terminated or truncated:
+                break
+        self._last_frame = self._resized(observation)
+        return RawStep(
+            frame=self._last_frame,
+            reward=reward,
+            terminated=bool(terminated),
+            truncated=bool(truncated) and not terminated,
+            frames=frames,
+        )
+
+    def state(self) -> Snapshot:
+        shape = (len(self._actions), *self.spec.actions.shape)
+        return {
+            "seed": self._seed,
+            "episode": self._episode,
+            "actions": np.array(self._actions, self.spec.actions.dtype).reshape(shape),
+            "frame": _digest(self._last_frame),
+        }
+
+    def set_state(self, state: Snapshot) -> None:
+        saved = cast(dict[str, Any], state)
+        self._seed = saved["seed"]
+        self._begin_episode(saved["episode"])
+        for action in saved["actions"]:
+            self.step(np.asarray(action))
+        if _digest(self._last_frame) != saved["frame"]:
+            raise SnapshotError(
+                f"{self.spec.name} does not repeat itself: the same seed and actions led to another picture, "
+                "so its state cannot be restored. Let it draw all its randomness from self.np_random."
+            )
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _begin_episode(self, episode: int) -> None:
+        self._episode = episode
+        self._actions = []
+        observation, _ = self._env.reset(seed=self._episode_seed(episode))
+        self._last_frame = self._resized(observation)
+
+    def _episode_seed(self, episode: int) -> int:
+        words = np.random.SeedSequence(self._seed, spawn_key=(episode,)).generate_state(1)
+        return int(words[0] >> 1)
+
+    def _resized(self, observation: Any) -> UInt8Array:
+        import cv2
+
+        picture = self._picture(observation)
+        size = (self._image_size, self._image_size)
+        if picture.shape[:2] != size:
+            picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+        return np.ascontiguousarray(np.atleast_3d(picture).transpose(2, 0, 1))
+
+
+def _action_conversion(name: str, space: Any) -> tuple[Callable[[Action], Any], ActionSpec]:
+    """How an agent's action becomes the environment's own, and the space the agent sees."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return lambda action: start + int(action), DiscreteActions(int(space.n))
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UserError(
+            f"{name}: action space {space} cannot be used; "
+            "expected Discrete, or a Box of floats. Wrap the environment to offer one of these."
+        )
+    low, high = space.low, space.high
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise UserError(
+            f"{name}: the action space has infinite bounds; "
+            "wrap it in gymnasium.wrappers.RescaleAction or give it finite ones."
+        )
+
+    def scaled(action: Action) -> npt.NDArray[Any]:
+        fraction = 0.5 * (action.reshape(low.shape).astype(np.float64) + 1.0)
+        native: npt.NDArray[Any] = (low + fraction * (high - low)).astype(space.dtype)
+        return native
+
+    return scaled, ContinuousActions(int(np.prod(low.shape)))
+
+
+def _picture_reader(name: str, env: Any) -> Callable[[Any], UInt8Array]:
+    """From an observation to an (H, W) or (H, W, 3) picture."""
+    from gymnasium import spaces
+
+    space = env.observation_space
+    is_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8
+    if is_bytes and (len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[-1] in (1, 3))):
+        return lambda observation: np.asarray(observation, np.uint8)
+    if env.render_mode == "rgb_array":
+        return lambda _observation: np.asarray(env.render(), np.uint8)
+    raise UserError(
+        f"{name}: observation space {space} is no picture and the environment does not render one; "
+        'expected a uint8 Box of shape (height, width, 3 or 1), or render_mode="rgb_array".'
+    )
+
+
+def _digest(frame: UInt8Array) -> str:
+    return hashlib.sha256(frame.tobytes()).hexdigest()

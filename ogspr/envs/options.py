@@ -1,0 +1,44 @@
+"""What a user may change about an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ogspr.errors import UserError, require_positive
+
+
+@dataclass(frozen=True)
+class EnvOptions:
+    """How an environment is shown to the agent. What is left out is as in the paper."""
+
+    image_size: int = 84
+    """Height and width of the observation in pixels."""
+    frame_stack: int | None = None
+    """Frames in one observation; if left out, 3 in colour and 4 in grey."""
+    action_repeat: int | None = None
+    """Simulator frames for which an action is held; if left out, 2 for dmc, 4 for atari, else 1."""
+    camera: int | None = None
+    """dmc only: the number of the camera; if left out, 0, for the quadruped 2."""
+    atari_protocol: str | None = None
+    """atari only: atari100k or machado2018; if left out, atari100k."""
+    noops: int | None = None
+    """atari only: most no-op frames before an episode; if left out, as the protocol says."""
+
+    def __post_init__(self) -> None:
+        require_positive(
+            image_size=self.image_size, frame_stack=self.frame_stack, action_repeat=self.action_repeat
+        )
+        for name in ("camera", "noops"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise UserError(f"{name} must be 0 or more, got {value}.")
+
+    def refuse_except(self, suite: str, *usable: str) -> None:
+        """Refuses options that `suite` would silently ignore."""
+        for option in fields(self):
+            given = getattr(self, option.name) != option.default
+            if given and option.name not in usable:
+                raise UserError(
+                    f"option --{option.name.replace('_', '-')} has no meaning for {suite} environments; "
+                    "leave it out."
+                )

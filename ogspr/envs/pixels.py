@@ -1,0 +1,152 @@
+"""From single frames to what the agent sees: the part that is the same for every suite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from ogspr.envs.protocol import FrameSource, RawStep
+from ogspr.errors import SimulationFault, SnapshotError
+from ogspr.types import Action, EnvSpec, Snapshot, TimeStep, UInt8Array
+
+RewardTransform = Callable[[float], float]
+
+# A reset draws a new start state, so one that diverges says little about the next.
+_RESET_ATTEMPTS = 10
+
+
+def unchanged(reward: float) -> float:
+    return reward
+
+
+def sign(reward: float) -> float:
+    """{-1, 0, +1}: the usual reward of Atari training."""
+    return float(np.sign(reward))
+
+
+class PixelEnvironment:
+    """An `Environment` over a `FrameSource`: stacks frames, checks actions, survives faults."""
+
+    def __init__(self, source: FrameSource, reward_transform: RewardTransform = unchanged) -> None:
+        self._source = source
+        self._reward_transform = reward_transform
+        self._stack: UInt8Array = np.zeros(source.spec.observation_shape, np.uint8)
+        self._current: TimeStep | None = None
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self._source.spec
+
+    def reset(self) -> TimeStep:
+        first = self._first_step()
+        self._stack = np.tile(first.frame, (self.spec.frame_stack, 1, 1))
+        self._current = self._time_step(first)
+        return self._current
+
+    def step(self, action: Action) -> TimeStep:
+        if self._current is None or self._current.last:
+            raise RuntimeError(f"{self.spec.name}: call reset() before the first step of an episode")
+        action = self.spec.actions.checked(action)
+        try:
+            raw = self._source.step(action)
+            if not math.isfinite(raw.reward):
+                raise SimulationFault(f"non-finite reward {raw.reward}")
+        except SimulationFault as fault:
+            self._current = _cut_short(self._current, str(fault))
+            return self._current
+        # A new array each step: time steps that were handed out stay as they are.
+        self._stack = np.concatenate((self._stack[raw.frame.shape[0] :], raw.frame))
+        self._current = self._time_step(raw)
+        return self._current
+
+    def snapshot(self) -> Snapshot:
+        current = self._current
+        if current is None:
+            raise RuntimeError(f"{self.spec.name}: call reset() before snapshot()")
+        return {
+            "name": self.spec.name,
+            "protocol": dict(self.spec.protocol),
+            "versions": dict(self.spec.versions),
+            "source": self._source.state(),
+            "observation": current.observation,
+            "proprioception": current.proprioception,
+            "reward": current.reward,
+            "score": current.score,
+            "terminated": current.terminated,
+            "truncated": current.truncated,
+            "frames": current.frames,
+            "fault": current.fault,
+        }
+
+    def restore(self, snapshot: Snapshot) -> TimeStep:
+        _check_fits(snapshot, self.spec)
+        saved = cast(dict[str, Any], snapshot)
+        self._source.set_state(saved["source"])
+        self._stack = np.array(saved["observation"], np.uint8)
+        self._current = TimeStep(
+            observation=self._stack,
+            reward=saved["reward"],
+            score=saved["score"],
+            terminated=saved["terminated"],
+            truncated=saved["truncated"],
+            frames=saved["frames"],
+            proprioception=np.array(saved["proprioception"], np.float64),
+            fault=saved["fault"],
+        )
+        return self._current
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _first_step(self) -> RawStep:
+        for attempt in range(1, _RESET_ATTEMPTS + 1):
+            try:
+                return self._source.reset()
+            except SimulationFault:
+                if attempt == _RESET_ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _time_step(self, raw: RawStep) -> TimeStep:
+        return TimeStep(
+            observation=self._stack,
+            reward=self._reward_transform(raw.reward),
+            score=raw.reward,
+            terminated=raw.terminated,
+            truncated=raw.truncated,
+            frames=raw.frames,
+            proprioception=raw.proprioception,
+        )
+
+
+def _cut_short(before: TimeStep, fault: str) -> TimeStep:
+    """The end of an episode whose simulator failed: the last good observation, cut, no reward."""
+    return TimeStep(
+        observation=before.observation,
+        reward=0.0,
+        score=0.0,
+        terminated=False,
+        truncated=True,
+        frames=0,
+        proprioception=before.proprioception,
+        fault=fault,
+    )
+
+
+def _check_fits(snapshot: Snapshot, spec: EnvSpec) -> None:
+    if "name" not in snapshot or "source" not in snapshot:
+        raise SnapshotError(f"{spec.name}: this is not an environment snapshot.")
+    for key, ours in (
+        ("name", spec.name),
+        ("protocol", dict(spec.protocol)),
+        ("versions", dict(spec.versions)),
+    ):
+        theirs = snapshot.get(key)
+        if theirs != ours:
+            raise SnapshotError(
+                f"{spec.name}: the snapshot was taken with {key} {theirs}, this environment has {ours}; "
+                "restore it with the same task, settings and library versions."
+            )

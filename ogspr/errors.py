@@ -1,0 +1,42 @@
+"""Errors that a user can act on, and the suggestions that go with them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user asked for cannot be done; the message says what was wrong and what to do.
+
+    The command line prints the message alone and exits with code 2.
+    """
+
+
+class SnapshotError(UserError):
+    """A saved environment state does not fit the environment it should be restored into."""
+
+
+class SimulationFault(Exception):
+    """The simulator lost its state (diverged physics, say); the episode cannot go on, the run can."""
+
+
+def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> UserError:
+    """The error for a misspelt name: one line with the closest names that exist."""
+    candidates = sorted(set(known))
+    lowered = {name.lower(): name for name in candidates}
+    close = difflib.get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)
+    if close:
+        advice = f"did you mean {' or '.join(lowered[name] for name in close)}?"
+    elif len(candidates) <= 8:
+        advice = f"known: {', '.join(candidates)}."
+    else:
+        advice = ""
+    return UserError(" ".join(part for part in (f"unknown {kind} '{given}';", advice, hint) if part))
+
+
+def require_positive(**values: int | None) -> None:
+    """Refuses sizes and counts below one; None means "not given" and passes."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise UserError(f"{name.replace('_', ' ')} must be at least 1, got {value}.")

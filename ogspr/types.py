@@ -1,0 +1,125 @@
+"""The records that cross module borders.
+
+Nothing here computes: these are the words that environments, replay, agents and records share.
+Arrays are numpy; an observation is channels-first uint8, as it is stored and as networks read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+Action: TypeAlias = npt.NDArray[Any]
+
+# What a saved state may consist of: JSON values and arrays, so that it can be written to disk
+# and read back without executing anything.
+Saved: TypeAlias = "bool | int | float | str | npt.NDArray[Any] | list[Saved] | dict[str, Saved] | None"
+Snapshot: TypeAlias = "dict[str, Saved]"
+
+
+@dataclass(frozen=True)
+class ContinuousActions:
+    """A vector of `size` numbers, each in [-1, 1]; the environment scales them to its own bounds."""
+
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.size,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def sample(self, rng: np.random.Generator) -> Action:
+        return rng.uniform(-1.0, 1.0, self.size).astype(np.float32)
+
+    def checked(self, action: npt.ArrayLike) -> Action:
+        """The action as an array of this space; ValueError where it is not one."""
+        array = np.asarray(action, dtype=np.float32)
+        if array.shape != self.shape:
+            raise ValueError(f"expected an action of shape {self.shape}, got {array.shape}")
+        # Written so that NaN fails too. A rounding error beyond the bound is not a mistake.
+        if not bool((np.abs(array) <= 1.0 + 1e-6).all()):
+            raise ValueError(f"expected action values in [-1, 1], got {array}")
+        return array
+
+    def __str__(self) -> str:
+        return f"{self.size} continuous"
+
+
+@dataclass(frozen=True)
+class DiscreteActions:
+    """One of `count` actions, as its index."""
+
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+    def sample(self, rng: np.random.Generator) -> Action:
+        return np.asarray(rng.integers(self.count))
+
+    def checked(self, action: npt.ArrayLike) -> Action:
+        """The action as a 0-d integer array; ValueError where it is not an index of this space."""
+        array = np.asarray(action)
+        if array.shape != () or not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(f"expected one integer action, got {array.dtype} of shape {array.shape}")
+        if not 0 <= int(array) < self.count:
+            raise ValueError(f"expected an action index in 0..{self.count - 1}, got {int(array)}")
+        return array.astype(np.int64)
+
+    def __str__(self) -> str:
+        return f"{self.count} discrete"
+
+
+ActionSpec: TypeAlias = ContinuousActions | DiscreteActions
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment gives and takes, and every setting that decides what its scores mean."""
+
+    name: str
+    frame_shape: tuple[int, int, int]  # (channels, height, width) of one frame
+    frame_stack: int
+    actions: ActionSpec
+    action_repeat: int  # simulator frames an agent step, at most
+    episode_steps: int | None  # agent steps until truncation; None: the environment decides
+    proprioception_size: int = 0
+    protocol: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # what the pixels depend on
+
+    @property
+    def observation_shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.frame_shape
+        return (channels * self.frame_stack, height, width)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStep:
+    """What the agent gets back from one agent step (or from a reset, with reward 0)."""
+
+    observation: UInt8Array  # (frame_stack * channels, height, width); the newest frame is last
+    reward: float  # what the learner sees: the sign of the score in Atari training
+    score: float  # what is reported: the true reward of the step
+    terminated: bool  # the task ended here: no bootstrap
+    truncated: bool  # the episode was cut here, the task would have gone on
+    frames: int  # simulator frames this step took
+    proprioception: Float64Array  # the simulator's own state vector, empty where there is none
+    fault: str = ""  # why the episode had to be cut, where the simulator failed
+
+    @property
+    def last(self) -> bool:
+        return self.terminated or self.truncated

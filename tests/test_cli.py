@@ -1,0 +1,162 @@
+"""The command line as a user meets it: output, messages, exit codes."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.trajectories import ROOT
+
+WORLDS = "tests.helpers.worlds"
+
+
+def ogspr(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "ogspr", *arguments],
+        cwd=ROOT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("rollout dcm:walker-walk", "did you mean dmc?"),
+        ("rollout dmc:walker-wlak", "did you mean walker-walk"),
+        ("rollout atari:Pnog", "did you mean Pong"),
+        ("rollout gym:CartPol-v1", "CartPole-v1"),
+        ("rollout walker-walk", "expected dmc:<domain>-<task>"),
+        ("rollout atari:Pong --image-size -3", "image size must be at least 1, got -3"),
+        ("rollout atari:Pong --episodes 0", "episodes must be at least 1, got 0"),
+        ("rollout atari:Pong --seed -1", "seed must be 0 or more"),
+        ("rollout atari:Pong --atari-protocol machado", "did you mean machado2018"),
+        ("rollout atari:Pong --camera 1", "--camera has no meaning for atari"),
+        ("rollout atari:Pong --video film.avi", "must end in .mp4 or .gif"),
+        (f"rollout {WORLDS}:refusing", "this world needs a moon"),
+        ("tasks qwxz", "unknown task 'qwxz'"),
+        ("bench env", "name at least one environment"),
+        ("bench env atari:Pong --steps 0", "steps must be at least 1"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_code_2(command, expected):
+    done = ogspr(*command.split())
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_an_unknown_gl_backend_is_one_line_and_exit_code_2():
+    done = ogspr("rollout", "dmc:walker-walk", MUJOCO_GL="elg", OGSPR_GL_DECISION="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ogspr: error: unknown GL backend MUJOCO_GL 'elg'; did you mean egl?\n"
+
+
+@pytest.mark.parametrize("command", ["rolout atari:Pong", "rollout atari:Pong --episods 3", "bench nev"])
+def test_misspelt_commands_and_options_get_suggestions(command):
+    done = ogspr(*command.split())
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert any(name in done.stderr for name in ("rollout", "--episodes", "env"))
+
+
+def test_tasks_shows_actions_and_the_papers_score():
+    done = ogspr("tasks", "WALKER-w")
+    assert done.returncode == 0
+    [row] = [line.split() for line in done.stdout.splitlines() if "dmc:" in line]
+    assert row == ["dmc:walker-walk", "6", "continuous", "968"]
+
+
+def test_tasks_lists_everything():
+    lines = ogspr("tasks").stdout.splitlines()
+    assert sum("dmc:" in line for line in lines) == 51
+    assert sum("atari:" in line for line in lines) == 104
+    assert "155 tasks, 54 of them in the paper" in " ".join(lines)
+
+
+def test_rollout_of_a_users_own_factory_is_stored(tmp_path):
+    """The example of examples/, from the command line, without touching the package."""
+    done = ogspr("rollout", "examples.chase:make", "--episodes", "2", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert "protocol    suite=gymnasium" in done.stdout
+    with (tmp_path / "run" / "episodes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["episode"] for row in rows] == ["0", "1"]
+    assert all(int(row["agent_steps"]) <= 200 and float(row["score"]) < 0 for row in rows)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["environment"]["name"] == "examples.chase:make"
+    assert manifest["settings"]["episodes"] == 2
+    assert "--episodes 2" in manifest["command"]
+
+
+def test_the_protocol_of_an_atari_run_is_printed_and_stored(tmp_path):
+    done = ogspr("rollout", "atari:Boxing", "--atari-protocol", "machado2018", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "preset=machado2018" in done.stdout
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["environment"]["protocol"]["sticky_actions"] == 0.25
+
+
+def test_rollout_makes_a_video(tmp_path):
+    video = tmp_path / "films" / "chase.mp4"
+    assert ogspr("rollout", "examples.chase:make", "--video", str(video)).returncode == 0
+    import imageio.v2 as imageio
+
+    frames = imageio.mimread(video)
+    assert 1 < len(frames) <= 200
+    assert frames[0].shape == (336, 336, 3)
+
+
+def test_faults_are_counted_and_reported_and_the_run_goes_on():
+    done = ogspr("rollout", f"{WORLDS}:infinite_reward", "--episodes", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("non-finite reward inf") == 2
+    assert "2 of 2 episodes cut by simulator faults" in done.stdout
+
+
+@pytest.mark.parametrize("world", ["raising", "killed"])
+def test_an_environment_that_fails_ends_the_command(world):
+    done = ogspr("rollout", f"{WORLDS}:{world}")
+    assert done.returncode == 1
+    expected, tracebacks = {
+        "raising": ("the world fell apart", 1),
+        "killed": ("died (signal SIGKILL)", 0),
+    }[world]
+    assert expected in done.stderr
+    assert done.stderr.count("Traceback") == tracebacks  # the worker's own, not a second of ours
+
+
+def test_ctrl_c_ends_quietly_with_130():
+    import signal
+    import time
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ogspr", "rollout", f"{WORLDS}:endless"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout.readline().startswith("environment")
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "ogspr: interrupted\n")
+
+
+def test_atari_works_without_opengl(tmp_path):
+    """No GL library can be loaded and MuJoCo cannot even be imported."""
+    for name in ("mujoco", "dm_control", "OpenGL"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not on this machine')")
+    done = ogspr(
+        "rollout", "atari:Boxing", PYTHONPATH=f"{tmp_path}:{ROOT}", MUJOCO_GL="", OGSPR_GL_DECISION=""
+    )
+    assert done.returncode == 0, done.stderr
+    assert "atari:Boxing" in done.stdout
