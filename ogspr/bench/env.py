@@ -122,7 +122,7 @@ def _dm_control(task: str) -> Contender:
             frames.append(env.physics.render(84, 84, camera).transpose(2, 0, 1))
             np.concatenate(list(frames))
 
-    return Contender(run)
+    return Contender(run, env.close)
 
 
 def _dm_control_draw(task: str) -> Contender:
@@ -132,7 +132,7 @@ def _dm_control_draw(task: str) -> Contender:
         for _ in range(frames):
             env.physics.render(84, 84, camera)
 
-    return Contender(run)
+    return Contender(run, env.close)
 
 
 def _dm_control_environment(task: str) -> tuple[Any, int]:
@@ -262,7 +262,6 @@ def _serve(name: str, task: str, pipe: Any) -> None:
         contender.run(steps)
         pipe.send(time.perf_counter() - start)
     contender.close()
-    os._exit(0)  # dm_control's renderer complains at a regular exit
 
 
 def _hardware() -> str:

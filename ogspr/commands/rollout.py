@@ -92,7 +92,7 @@ def _newest_frame(step: TimeStep, spec: EnvSpec) -> np.ndarray[tuple[int, ...], 
 def _print_spec(spec: EnvSpec, console: Console) -> None:
     protocol = " ".join(f"{key}={value}" for key, value in spec.protocol.items())
     versions = " ".join(f"{key}={value}" for key, value in spec.versions.items())
-    console.print(f"environment {spec.name}, {spec.actions} actions", highlight=False, markup=False)
+    console.print(f"environment {spec.name}, actions: {spec.actions}", highlight=False, markup=False)
     console.print(f"protocol    {protocol}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"versions    {versions}", highlight=False, markup=False, soft_wrap=True)
 

@@ -176,7 +176,7 @@ class AtariSource:
     def _frame(self) -> UInt8Array:
         import cv2
 
-        pooled = self._screens.max(axis=0)
+        pooled = np.maximum(*self._screens)
         size = (self._image_size, self._image_size)
         return cast(UInt8Array, cv2.resize(pooled, size, interpolation=cv2.INTER_AREA)[None])
 

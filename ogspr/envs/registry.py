@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ogspr.envs import atari, dmc, gym
+from ogspr.envs import atari, dmc, gl, gym
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment, sign, unchanged
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
@@ -55,7 +55,11 @@ def launch(
 ) -> SplitStepEnvironment:
     """The environment called `name` in a process of its own, or here with the same interface."""
     build = partial(make, name, seed=seed, training=training, options=options)
-    return WorkerEnvironment(build, name) if worker else InProcess(build())
+    if not worker:
+        return InProcess(build())
+    if name.startswith("dmc:"):
+        gl.activate()  # once here, instead of a trial in every worker
+    return WorkerEnvironment(build, name)
 
 
 def _from_factory(module_name: str, factory_name: str, seed: int, options: EnvOptions) -> Environment:
