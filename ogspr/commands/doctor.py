@@ -51,8 +51,9 @@ def doctor(console: Console) -> bool:
     for finding in examine():
         console.print(f"{_MARKS[finding.status]}  {finding.subject:<9}", end="")
         console.print(finding.detail, highlight=False, markup=False, soft_wrap=True)
-        if finding.fix:
-            console.print(f"      fix:     {finding.fix}", highlight=False, markup=False, soft_wrap=True)
+        for number, line in enumerate(finding.fix.splitlines()):
+            label = "fix:" if number == 0 else ""
+            console.print(f"      {label:<9}{line.strip()}", highlight=False, markup=False, soft_wrap=True)
         healthy &= finding.status != "fail"
     return healthy
 
@@ -86,7 +87,7 @@ def _opengl() -> Finding:
         backend = gl.activate()
     except UserError as error:
         reason, _, fix = str(error).partition("\n")
-        return Finding("OpenGL", "fail", reason, "\n" + fix if fix else "")
+        return Finding("OpenGL", "fail", reason, fix.strip())
     where = backend.name if backend.device is None else f"{backend.name} device {backend.device}"
     detail = f"{backend.renderer} ({where}), {_frames_per_second():.0f} frames a second of {_SPEED_TASK}"
     if backend.software and gl.nvidia_gpu_present():

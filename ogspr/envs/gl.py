@@ -23,6 +23,7 @@ BACKENDS = ("egl", "osmesa", "glfw")
 _DISABLED = ("disable", "disabled", "off", "false", "0")  # MuJoCo's words for "no rendering"
 _DECISION = "OGSPR_GL_DECISION"  # how workers learn what their parent found out
 _PROBE_SECONDS = 120
+_REASON_LENGTH = 90
 _SOFTWARE_RENDERERS = ("llvmpipe", "softpipe", "swrast", "software")
 
 DEBIAN_PACKAGES = ("libegl1", "libegl-mesa0", "libgl1", "libgl1-mesa-dri", "libopengl0")
@@ -141,6 +142,14 @@ def _egl_devices(cuda_device: int) -> Sequence[int | None]:
     return ranked or [None]
 
 
+def _reason(stderr: str) -> str:
+    """The last line of a traceback, in words that mean something to a user."""
+    line = (stderr.strip().splitlines() or ["failed"])[-1]
+    if "'NoneType' object has no attribute" in line:  # what PyOpenGL says of a library it did not find
+        return "library not installed"
+    return line if len(line) <= _REASON_LENGTH else f"{line[:_REASON_LENGTH]}..."
+
+
 def _probe(candidate: _Candidate) -> tuple[Backend | None, str]:
     answer, reason = _run_probe(["draw"], candidate.environment())
     if answer is None:
@@ -165,6 +174,6 @@ def _run_probe(arguments: list[str], variables: dict[str, str]) -> tuple[dict[st
     if done.returncode < 0:
         return None, f"killed by signal {-done.returncode}"
     if done.returncode > 0:
-        return None, (done.stderr.strip().splitlines() or ["failed"])[-1]
+        return None, _reason(done.stderr)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer, ""

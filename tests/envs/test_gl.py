@@ -135,6 +135,18 @@ def test_a_probe_killed_by_a_signal_is_a_failure(undecided, tmp_path):
     assert gl._run_probe(["draw"], {}) == (None, "killed by signal 11")
 
 
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        ("Traceback\nAttributeError: 'NoneType' object has no attribute 'eglX'", "library not installed"),
+        ("one\ntwo: " + "x" * 200, "two: " + "x" * 85 + "..."),
+        ("", "failed"),
+    ],
+)
+def test_a_failed_probe_is_told_in_few_words(stderr, reason):
+    assert gl._reason(stderr) == reason
+
+
 def test_mujoco_imported_too_early_is_explained():
     code = "import mujoco, ogspr\nogspr.make_env('dmc:cartpole-balance', seed=0)"
     hidden = (gl._DECISION, "MUJOCO_GL")
