@@ -18,12 +18,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (once; a few minutes, most of it PyTorch)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@$(BIN)/python -c 'import dm_control' 2>/dev/null || \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps dm_control
 	@touch $@
 
 opengl: $(INSTALLED)  ## make sure that something can draw: installs Mesa as root on Debian/Ubuntu
 	@PYTHON=$(BIN)/python scripts/ensure-opengl
 
-train: opengl  ## play episodes of the random policy through the real environment loop
+train: $(INSTALLED)  ## play episodes of the random policy through the real environment loop
+	@case "$(TRAIN_TASK)" in dmc:*) PYTHON=$(BIN)/python scripts/ensure-opengl;; esac
 	@$(BIN)/ogspr rollout $(TRAIN_TASK) --episodes 3 --out runs/rollout --video runs/rollout/video.mp4
 
 test: opengl  ## run the tests

@@ -52,11 +52,16 @@ def _run(
     return code
 
 
+def _console() -> Console:
+    """Prints what it is given: no guessed colours, and lines as long as they are."""
+    return Console(highlight=False, markup=False, soft_wrap=True)
+
+
 def doctor() -> int:
     """Check this machine: versions, OpenGL, CUDA, memory, each with a fix."""
     from ogspr.commands.doctor import doctor as run
 
-    return 0 if run(Console()) else 1
+    return 0 if run(_console()) else 1
 
 
 def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILTER")] = "") -> int:
@@ -67,7 +72,7 @@ def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILT
     """
     from ogspr.commands.tasks import show_tasks
 
-    show_tasks(text, Console())
+    show_tasks(text, _console())
     return 0
 
 
@@ -101,7 +106,7 @@ def rollout(
         options=env,
         out=out,
         video=video,
-        console=Console(),
+        console=_console(),
     )
     return 0
 
@@ -127,7 +132,7 @@ def bench_env(
     """
     from ogspr.bench.env import bench_env as run
 
-    run(tasks, steps=steps, rounds=rounds, out=out, console=Console())
+    run(tasks, steps=steps, rounds=rounds, out=out, console=_console())
     return 0
 
 

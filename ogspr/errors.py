@@ -31,7 +31,7 @@ def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> User
     elif len(candidates) <= 8:
         advice = f"known: {', '.join(candidates)}."
     else:
-        advice = ""
+        advice = "nothing similar is known."
     return UserError(" ".join(part for part in (f"unknown {kind} '{given}';", advice, hint) if part))
 
 

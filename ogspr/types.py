@@ -41,8 +41,8 @@ class ContinuousActions:
         return rng.uniform(-1.0, 1.0, self.size).astype(np.float32)
 
     def checked(self, action: npt.ArrayLike) -> Action:
-        """The action as an array of this space; ValueError where it is not one."""
-        array = np.asarray(action, dtype=np.float32)
+        """A copy of the action as an array of this space; ValueError where it is not one."""
+        array = np.array(action, dtype=np.float32)
         if array.shape != self.shape:
             raise ValueError(f"expected an action of shape {self.shape}, got {array.shape}")
         # Written so that NaN fails too. A rounding error beyond the bound is not a mistake.
@@ -72,7 +72,7 @@ class DiscreteActions:
         return np.asarray(rng.integers(self.count))
 
     def checked(self, action: npt.ArrayLike) -> Action:
-        """The action as a 0-d integer array; ValueError where it is not an index of this space."""
+        """A copy of the action as a 0-d integer array; ValueError where it is no index of this space."""
         array = np.asarray(action)
         if array.shape != () or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(f"expected one integer action, got {array.dtype} of shape {array.shape}")
@@ -99,7 +99,8 @@ class EnvSpec:
     episode_steps: int | None  # agent steps until truncation; None: the environment decides
     proprioception_size: int = 0
     protocol: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)  # what the pixels depend on
+    versions: Mapping[str, str] = field(default_factory=dict)  # libraries the simulation depends on
+    renderer: str = ""  # what draws, where it is not one of those: pixels may depend on it too
 
     @property
     def observation_shape(self) -> tuple[int, int, int]:
@@ -117,8 +118,8 @@ class TimeStep:
     terminated: bool  # the task ended here: no bootstrap
     truncated: bool  # the episode was cut here, the task would have gone on
     frames: int  # simulator frames this step took
-    proprioception: Float64Array  # the simulator's own state vector, empty where there is none
-    fault: str = ""  # why the episode had to be cut, where the simulator failed
+    proprioception: Float64Array  # the task's own observation vector, empty where there is none
+    fault: str = ""  # how the simulator failed: at this step, or at earlier attempts of this reset
 
     @property
     def last(self) -> bool:

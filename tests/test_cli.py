@@ -33,7 +33,15 @@ def ogspr(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
         ("rollout walker-walk", "expected dmc:<domain>-<task>"),
         ("rollout atari:Pong --image-size -3", "image size must be at least 1, got -3"),
         ("rollout atari:Pong --episodes 0", "episodes must be at least 1, got 0"),
-        ("rollout atari:Pong --seed -1", "seed must be 0 or more"),
+        ("rollout atari:Pong --seed -1", "seed must be from 0 to 4294967295"),
+        ("rollout dmc:walker-walk --seed 99999999999", "seed must be from 0 to 4294967295"),
+        ("rollout ./mine.py:make", "unknown suite or module './mine.py'"),
+        ("rollout atari:Pong --out README.md", "cannot write README.md"),
+        ("rollout atari:Pong --out README.md/run", "cannot write README.md/run"),
+        ("rollout atari:Pong --video README.md/film.mp4", "cannot write README.md"),
+        ("rollout atari:Pong --video /proc/film.mp4", "cannot write /proc/film.mp4"),
+        ("bench env examples.chase:make --out docs", "cannot write docs"),
+        ("bench env examples.chase:make --out README.md/x.csv", "cannot write README.md"),
         ("rollout atari:Pong --atari-protocol machado", "did you mean machado2018"),
         ("rollout atari:Pong --camera 1", "--camera has no meaning for atari"),
         ("rollout atari:Pong --video film.avi", "must end in .mp4 or .gif"),
@@ -86,7 +94,7 @@ def test_rollout_of_a_users_own_factory_is_stored(tmp_path):
     assert "protocol    suite=gymnasium" in done.stdout
     with (tmp_path / "run" / "episodes.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["episode"] for row in rows] == ["0", "1"]
+    assert [row["episode"] for row in rows] == ["1", "2"]
     assert all(int(row["agent_steps"]) <= 200 and float(row["score"]) < 0 for row in rows)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["environment"]["name"] == "examples.chase:make"
@@ -108,7 +116,7 @@ def test_rollout_makes_a_video(tmp_path):
     import imageio.v2 as imageio
 
     frames = imageio.mimread(video)
-    assert 1 < len(frames) <= 200
+    assert 1 < len(frames) <= 201
     assert frames[0].shape == (336, 336, 3)
 
 
@@ -116,7 +124,7 @@ def test_faults_are_counted_and_reported_and_the_run_goes_on():
     done = ogspr("rollout", f"{WORLDS}:infinite_reward", "--episodes", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("non-finite reward inf") == 2
-    assert "2 of 2 episodes cut by simulator faults" in done.stdout
+    assert "simulator faults in 2 of 2 episodes" in done.stdout
 
 
 @pytest.mark.parametrize("world", ["raising", "killed"])

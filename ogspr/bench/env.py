@@ -6,7 +6,6 @@ turns, so that what disturbs the machine disturbs everyone. Only ratios within o
 
 from __future__ import annotations
 
-import csv
 import logging
 import multiprocessing
 import os
@@ -26,6 +25,7 @@ from rich.table import Table
 
 from ogspr.envs import EnvOptions, SplitStepEnvironment, dmc, gl, launch
 from ogspr.errors import UserError, require_positive
+from ogspr.records.files import write_csv
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
@@ -58,15 +58,16 @@ def bench_env(
     for task in tasks:  # a misspelt name is found before anything is measured
         launch(task, seed=0, worker=False).close()
     hardware = _hardware()
-    console.print(hardware, highlight=False, markup=False)
+    console.print(hardware)
     results = []
     for task in tasks:
         found = _measure_task(task, steps, rounds)
         results += found
         console.print(_table(task, found))
+        if out is not None:  # after each task: what is measured is not lost with the next one
+            _write_results(out, results, hardware)
     if out is not None:
-        _write_csv(out, results, hardware)
-        console.print(f"written {out}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"written {out}")
     return results
 
 
@@ -282,11 +283,17 @@ def _table(task: str, results: list[Result]) -> Table:
     return table
 
 
-def _write_csv(path: Path, results: list[Result], hardware: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["task", "contender", "per_second", "milliseconds", "ratio", "hardware"])
-        for result in results:
-            numbers = (f"{result.per_second:.2f}", f"{result.milliseconds:.4f}", f"{result.ratio:.3f}")
-            writer.writerow([result.task, result.contender, *numbers, hardware])
+def _write_results(path: Path, results: list[Result], hardware: str) -> None:
+    header = ("task", "contender", "per_second", "milliseconds", "ratio", "hardware")
+    rows = [
+        (
+            result.task,
+            result.contender,
+            f"{result.per_second:.2f}",
+            f"{result.milliseconds:.4f}",
+            f"{result.ratio:.3f}",
+            hardware,
+        )
+        for result in results
+    ]
+    write_csv(path, header, rows)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
+from rich.text import Text
 
 from ogspr.envs import EnvOptions, dmc, gl
 from ogspr.errors import UserError
@@ -27,12 +28,8 @@ _RUN_AGENT_STEPS = 500_000
 _RUN_STEP_BYTES = 22_000
 _RUN_WORKING_BYTES = 2 * _GIB  # networks, optimisers, activations, library code
 
-Status = Literal["ok", "warn", "fail"]
-_MARKS: dict[Status, str] = {
-    "ok": "[green]ok  [/green]",
-    "warn": "[yellow]warn[/yellow]",
-    "fail": "[red]FAIL[/red]",
-}
+Status = Literal["ok", "warn", "FAIL"]
+_COLOURS: dict[Status, str] = {"ok": "green", "warn": "yellow", "FAIL": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -49,23 +46,31 @@ def doctor(console: Console) -> bool:
     """Prints every finding as it is made; False if something that is needed does not work."""
     healthy = True
     for finding in examine():
-        console.print(f"{_MARKS[finding.status]}  {finding.subject:<9}", end="")
-        console.print(finding.detail, highlight=False, markup=False, soft_wrap=True)
+        label = f"{finding.status:<6}"
+        console.print(
+            Text.assemble((label, _COLOURS[finding.status]), f"{finding.subject:<9}{finding.detail}")
+        )
         for number, line in enumerate(finding.fix.splitlines()):
-            label = "fix:" if number == 0 else ""
-            console.print(f"      {label:<9}{line.strip()}", highlight=False, markup=False, soft_wrap=True)
-        healthy &= finding.status != "fail"
+            console.print(f"{'':<6}{'fix:' if number == 0 else '':<9}{line.strip()}")
+        healthy &= finding.status != "FAIL"
     return healthy
 
 
 def examine() -> Iterator[Finding]:
-    yield Finding(
-        "system", "ok", f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}"
-    )
+    yield _system()
     yield from _packages()
-    yield _opengl()
-    yield _cuda()
-    yield _memory(_free_device_bytes(), _free_host_bytes())
+    for subject, check in (("OpenGL", _opengl), ("CUDA", _cuda), ("memory", _memory_here)):
+        # A doctor that falls ill helps nobody: whatever a check runs into is its finding.
+        try:
+            yield check()
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            yield Finding(subject, "FAIL", reason, "reinstall the packages above that are wrong or missing")
+
+
+def _system() -> Finding:
+    detail = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}"
+    return Finding("system", "ok", detail)
 
 
 def _packages() -> Iterator[Finding]:
@@ -78,8 +83,10 @@ def _packages() -> Iterator[Finding]:
     yield Finding("packages", "ok", ", ".join(f"{name} {number}" for name, number in present.items()))
     for name in missing:
         extra = _OPTIONAL.get(name)
-        fix = f"pip install 'ogspr[{extra}]'" if extra else "pip install --force-reinstall ogspr"
-        yield Finding("packages", "warn" if extra else "fail", f"{name} is not installed", fix)
+        fix = f"pip install 'ogspr[{extra}]'" if extra else f"pip install {name}"
+        if name == "dm_control":  # see pyproject.toml
+            fix = "pip install --no-deps 'dm_control>=1.0.50,<1.1'"
+        yield Finding("packages", "warn" if extra else "FAIL", f"{name} is not installed", fix)
 
 
 def _opengl() -> Finding:
@@ -87,7 +94,7 @@ def _opengl() -> Finding:
         backend = gl.activate()
     except UserError as error:
         reason, _, fix = str(error).partition("\n")
-        return Finding("OpenGL", "fail", reason, fix.strip())
+        return Finding("OpenGL", "FAIL", reason, fix.strip())
     where = backend.name if backend.device is None else f"{backend.name} device {backend.device}"
     detail = f"{backend.renderer} ({where}), {_frames_per_second():.0f} frames a second of {_SPEED_TASK}"
     if backend.software and gl.nvidia_gpu_present():
@@ -140,6 +147,10 @@ def _free_host_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     fields = dict(line.split(":", 1) for line in lines)
     return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def _memory_here() -> Finding:
+    return _memory(_free_device_bytes(), _free_host_bytes())
 
 
 def _memory(device_bytes: int, host_bytes: int) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from rich.console import Console
 
 from ogspr.commands.video import VideoFile
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
-from ogspr.errors import UserError, require_positive
+from ogspr.errors import require_positive
+from ogspr.records.files import make_folder, write_csv
 from ogspr.records.manifest import manifest, write_manifest
 from ogspr.reference import METHOD, paper_scores
 from ogspr.types import EnvSpec, TimeStep
@@ -27,7 +27,8 @@ class Episode:
     score: float
     agent_steps: int
     frames: int
-    ended: str  # terminated, truncated, or the fault that cut it
+    ended: str  # terminated or truncated
+    fault: str  # how the simulator failed, if it did
     seconds: float
 
 
@@ -48,13 +49,13 @@ def rollout(
     env = launch(task, seed=seed, options=options, worker=worker)
     done: list[Episode] = []
     try:
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            write_manifest(out, manifest(env.spec, policy="uniform random", episodes=episodes, seed=seed))
         _print_spec(env.spec, console)
-        for number, episode in enumerate(_episodes(env, episodes, seed, recorder), start=1):
+        if out is not None:
+            make_folder(out)
+            write_manifest(out, manifest(env.spec, policy="uniform random", episodes=episodes, seed=seed))
+        for episode in _episodes(env, episodes, seed, recorder):
             done.append(episode)
-            _print_episode(number, episode, console)
+            _print_episode(len(done), episode, console)
             if out is not None:
                 _write_episodes(out / "episodes.csv", done)
     finally:
@@ -64,7 +65,7 @@ def rollout(
     _print_summary(task, done, console)
     for path in (out, video):
         if path is not None:
-            console.print(f"written     {path}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"written     {path}")
     return done
 
 
@@ -74,56 +75,57 @@ def _episodes(
     rng = np.random.default_rng(seed)
     for _ in range(count):
         start = time.perf_counter()
-        score, steps, frames = 0.0, 0, 0
-        step = env.reset()
-        while not step.last:
+        score, agent_steps, frames, faults = 0.0, -1, 0, []
+        for step in _time_steps(env, rng):
+            score, agent_steps, frames = score + step.score, agent_steps + 1, frames + step.frames
+            if step.fault:
+                faults.append(step.fault)
             if recorder is not None:
-                recorder.add(_newest_frame(step, env.spec))
-            step = env.step(env.spec.actions.sample(rng))
-            score, steps, frames = score + step.score, steps + 1, frames + step.frames
-        ended = step.fault or ("terminated" if step.terminated else "truncated")
-        yield Episode(score, steps, frames, ended, time.perf_counter() - start)
+                recorder.add(step.observation[-env.spec.frame_shape[0] :])
+        ended = "terminated" if step.terminated else "truncated"
+        yield Episode(score, agent_steps, frames, ended, "; ".join(faults), time.perf_counter() - start)
 
 
-def _newest_frame(step: TimeStep, spec: EnvSpec) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    return step.observation[-spec.frame_shape[0] :]
+def _time_steps(env: SplitStepEnvironment, rng: np.random.Generator) -> Iterator[TimeStep]:
+    """One episode, the reset's time step first."""
+    step = env.reset()
+    yield step
+    while not step.last:
+        step = env.step(env.spec.actions.sample(rng))
+        yield step
 
 
 def _print_spec(spec: EnvSpec, console: Console) -> None:
-    protocol = " ".join(f"{key}={value}" for key, value in spec.protocol.items())
-    versions = " ".join(f"{key}={value}" for key, value in spec.versions.items())
-    console.print(f"environment {spec.name}, actions: {spec.actions}", highlight=False, markup=False)
-    console.print(f"protocol    {protocol}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"versions    {versions}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"environment {spec.name}, actions: {spec.actions}")
+    console.print("protocol   ", *(f"{key}={value}" for key, value in spec.protocol.items()))
+    console.print("versions   ", *(f"{key}={value}" for key, value in spec.versions.items()))
+    if spec.renderer:
+        console.print(f"drawn by    {spec.renderer}")
 
 
 def _print_episode(number: int, episode: Episode, console: Console) -> None:
     speed = episode.agent_steps / episode.seconds
-    console.print(
+    line = (
         f"episode {number:<3} score {episode.score:8.1f}   {episode.agent_steps} agent steps "
-        f"({episode.frames} frames), {episode.ended}, {speed:.0f} agent steps a second",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"({episode.frames} frames), {episode.ended}, {speed:.0f} agent steps a second"
     )
+    console.print(f"{line}; simulator fault: {episode.fault}" if episode.fault else line)
 
 
 def _print_summary(task: str, episodes: list[Episode], console: Console) -> None:
-    faults = sum(episode.ended not in ("terminated", "truncated") for episode in episodes)
+    faults = sum(bool(episode.fault) for episode in episodes)
     line = f"mean        score {fmean(episode.score for episode in episodes):8.1f}   random policy"
     if task in paper_scores():
         line += f"; {METHOD} reaches {paper_scores()[task]:.0f} in the paper"
     if faults:
-        line += f"; {faults} of {len(episodes)} episodes cut by simulator faults"
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+        line += f"; simulator faults in {faults} of {len(episodes)} episodes"
+    console.print(line)
 
 
 def _write_episodes(path: Path, episodes: list[Episode]) -> None:
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["episode", "score", "agent_steps", "frames", "ended"])
-            for number, episode in enumerate(episodes):
-                writer.writerow([number, episode.score, episode.agent_steps, episode.frames, episode.ended])
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}.") from None
+    header = ("episode", "score", "agent_steps", "frames", "ended", "fault")
+    rows = [
+        (number, episode.score, episode.agent_steps, episode.frames, episode.ended, episode.fault)
+        for number, episode in enumerate(episodes, start=1)
+    ]
+    write_csv(path, header, rows)

@@ -37,7 +37,5 @@ def show_tasks(text: str, console: Console) -> None:
     in_paper = sum(name in scores for name in shown)
     console.print(
         f"\n{len(shown)} tasks, {in_paper} of them in the paper. Also: gym:<Gymnasium id>, "
-        "module.path:factory for your own.",
-        highlight=False,
-        markup=False,
+        "module.path:factory for your own."
     )

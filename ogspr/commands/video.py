@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ogspr.errors import UserError
+from ogspr.records.files import make_folder, writing
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -25,7 +26,9 @@ class VideoFile:
             import imageio.v2 as imageio
         except ImportError:
             raise UserError("videos need imageio: pip install 'ogspr[video]'.") from None
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        with writing(path):  # the writer opens it late, and then says less
+            path.touch()
         settings: dict[str, Any] = (
             {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
             if path.suffix == ".mp4"

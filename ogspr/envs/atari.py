@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from ogspr.envs.options import EnvOptions
+from ogspr.envs.pixels import PixelEnvironment, sign, unchanged
 from ogspr.envs.protocol import RawStep
 from ogspr.envs.tasks import AtariGame, atari_games
 from ogspr.errors import UserError, unknown
@@ -30,7 +31,7 @@ class AtariProtocol:
     full_action_set: bool  # all 18 actions, or only those the game distinguishes
     noops: int  # at most so many no-op frames before an episode
     frame_cap: int  # emulator frames after which an episode is truncated
-    sign_rewards: bool  # in training only; scores are never clipped
+    sign_rewards: bool  # presets: in training; environments: whether this one does. Scores never are.
 
 
 PROTOCOLS = {
@@ -69,21 +70,23 @@ def resolve_protocol(options: EnvOptions) -> tuple[str, AtariProtocol]:
     return name, protocol
 
 
-def make_source(name: str, seed: int, options: EnvOptions) -> AtariSource:
-    """The frame source for `atari:<Game>`."""
+def make(name: str, seed: int, training: bool, options: EnvOptions) -> PixelEnvironment:
+    """The environment `atari:<Game>`; only training may see the sign of rewards."""
     options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", "atari_protocol", "noops")
     games = {game.name: game for game in atari_games()}
     if name not in games:
         raise unknown("Atari game", name, games, hint="`ogspr tasks atari` lists them.")
-    protocol_name, protocol = resolve_protocol(options)
-    return AtariSource(
+    preset, protocol = resolve_protocol(options)
+    protocol = replace(protocol, sign_rewards=training and protocol.sign_rewards)
+    source = AtariSource(
         games[name],
-        protocol_name,
+        preset,
         protocol,
         seed=seed,
         image_size=options.image_size,
         frame_stack=options.frame_stack or 4,
     )
+    return PixelEnvironment(source, sign if protocol.sign_rewards else unchanged)
 
 
 class AtariSource:
@@ -92,7 +95,7 @@ class AtariSource:
     def __init__(
         self,
         game: AtariGame,
-        protocol_name: str,
+        preset: str,
         protocol: AtariProtocol,
         *,
         seed: int,
@@ -118,7 +121,7 @@ class AtariSource:
             episode_steps=-(-protocol.frame_cap // protocol.action_repeat),
             protocol={
                 "suite": "atari",
-                "preset": protocol_name,
+                "preset": preset,
                 **asdict(protocol),
                 "image_size": image_size,
                 "frame_stack": frame_stack,

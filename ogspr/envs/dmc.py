@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
@@ -53,6 +54,10 @@ def make_source(name: str, seed: int, options: EnvOptions) -> DmcSource:
     known = [task.name for task in dmc_tasks()]
     if name not in known:
         raise unknown("dmc task", name, known, hint="`ogspr tasks dmc` lists them.")
+    if find_spec("dm_control") is None:
+        raise UserError(
+            "DeepMind Control needs the package dm_control: pip install --no-deps 'dm_control>=1.0.50,<1.1'."
+        )
     backend = gl.activate()
     domain, _, task = name.partition("-")
     return DmcSource(domain, task, seed=seed, options=options, gl_renderer=backend.renderer)
@@ -78,10 +83,11 @@ class DmcSource:
         camera = camera_for(domain, options.camera, self._env.physics.model.ncam)
         self._renderer = FrameRenderer(self._env.physics, options.image_size, camera)
         proprioception = self._env.observation_spec().values()
+        frame_stack = options.frame_stack or 3
         self.spec = EnvSpec(
             name=f"dmc:{domain}-{task}",
             frame_shape=(3, options.image_size, options.image_size),
-            frame_stack=options.frame_stack or 3,
+            frame_stack=frame_stack,
             actions=ContinuousActions(self._env.action_spec().shape[0]),
             action_repeat=self._action_repeat,
             episode_steps=math.ceil(self._env._step_limit / self._action_repeat),
@@ -91,13 +97,13 @@ class DmcSource:
                 "action_repeat": self._action_repeat,
                 "camera": camera,
                 "image_size": options.image_size,
-                "frame_stack": options.frame_stack or 3,
+                "frame_stack": frame_stack,
             },
             versions={
                 "dm_control": version("dm_control"),
                 "mujoco": mujoco.__version__,
-                "gl_renderer": gl_renderer,
             },
+            renderer=gl_renderer,
         )
 
     def reset(self) -> RawStep:

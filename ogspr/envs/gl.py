@@ -40,7 +40,6 @@ class Backend:
     name: str  # the value of MUJOCO_GL
     device: int | None  # the number of the EGL device, where there are such
     renderer: str  # the driver's own name for itself
-    frames_per_second: float  # small pictures of a small scene: a first idea, not a benchmark
 
     @property
     def software(self) -> bool:
@@ -67,7 +66,8 @@ class _Candidate:
 def activate(cuda_device: int = 0) -> Backend:
     """Chooses the backend and sets it for this process and its children.
 
-    MUJOCO_GL and MUJOCO_EGL_DEVICE_ID are respected where the user has set them.
+    `cuda_device` counts as CUDA does in this process: EGL reports the numbers that CUDA_VISIBLE_DEVICES
+    leaves visible. MUJOCO_GL and MUJOCO_EGL_DEVICE_ID are respected where the user has set them.
     """
     if (already := decided()) is not None:
         return already
@@ -154,7 +154,7 @@ def _probe(candidate: _Candidate) -> tuple[Backend | None, str]:
     answer, reason = _run_probe(["draw"], candidate.environment())
     if answer is None:
         return None, reason
-    return Backend(candidate.name, candidate.device, answer["renderer"], answer["frames_per_second"]), ""
+    return Backend(candidate.name, candidate.device, answer["renderer"]), ""
 
 
 def _run_probe(arguments: list[str], variables: dict[str, str]) -> tuple[dict[str, Any] | None, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, cast
@@ -73,8 +73,8 @@ class GymnasiumSource:
         self._image_size = options.image_size
         self._native_action, actions = _action_conversion(name, env.action_space)
         self._picture = _picture_reader(name, env)
-        observation, _ = env.reset(seed=self._episode_seed(0))
-        self._last_frame = self._resized(observation)
+        self._last_frame = self._first_picture(name)
+        self._checksum = 0
         limit = getattr(env.spec, "max_episode_steps", None)
         channels = self._last_frame.shape[0]
         frame_stack = options.frame_stack or (4 if channels == 1 else 3)
@@ -107,7 +107,7 @@ class GymnasiumSource:
             frames += 1
             if terminated or truncated:
                 break
-        self._last_frame = self._resized(observation)
+        self._see(observation, reward)
         return RawStep(
             frame=self._last_frame,
             reward=reward,
@@ -122,7 +122,7 @@ class GymnasiumSource:
             "seed": self._seed,
             "episode": self._episode,
             "actions": np.array(self._actions, self.spec.actions.dtype).reshape(shape),
-            "frame": _digest(self._last_frame),
+            "checksum": self._checksum,
         }
 
     def set_state(self, state: Snapshot) -> None:
@@ -131,10 +131,11 @@ class GymnasiumSource:
         self._begin_episode(saved["episode"])
         for action in saved["actions"]:
             self.step(np.asarray(action))
-        if _digest(self._last_frame) != saved["frame"]:
+        if self._checksum != saved["checksum"]:
             raise SnapshotError(
-                f"{self.spec.name} does not repeat itself: the same seed and actions led to another picture, "
-                "so its state cannot be restored. Let it draw all its randomness from self.np_random."
+                f"{self.spec.name} does not repeat itself: the same seed and actions led to other "
+                "pictures or rewards, so its state cannot be restored. "
+                "Let it draw all its randomness from self.np_random."
             )
 
     def close(self) -> None:
@@ -143,8 +144,24 @@ class GymnasiumSource:
     def _begin_episode(self, episode: int) -> None:
         self._episode = episode
         self._actions = []
+        self._checksum = 0
         observation, _ = self._env.reset(seed=self._episode_seed(episode))
+        self._see(observation, 0.0)
+
+    def _see(self, observation: Any, reward: float) -> None:
         self._last_frame = self._resized(observation)
+        seen = self._last_frame.tobytes() + np.float64(reward).tobytes()
+        self._checksum = zlib.crc32(seen, self._checksum)
+
+    def _first_picture(self, name: str) -> UInt8Array:
+        """Tries out reset and drawing, which for many environments need a library of their own."""
+        from gymnasium.error import DependencyNotInstalled
+
+        try:
+            observation, _ = self._env.reset(seed=self._episode_seed(0))
+            return self._resized(observation)
+        except (DependencyNotInstalled, ImportError) as error:
+            raise UserError(f"{name} cannot be drawn: {' '.join(str(error).split())}") from None
 
     def _episode_seed(self, episode: int) -> int:
         words = np.random.SeedSequence(self._seed, spawn_key=(episode,)).generate_state(1)
@@ -182,7 +199,8 @@ def _action_conversion(name: str, space: Any) -> tuple[Callable[[Action], Any], 
     def scaled(action: Action) -> npt.NDArray[Any]:
         fraction = 0.5 * (action.reshape(low.shape).astype(np.float64) + 1.0)
         native: npt.NDArray[Any] = (low + fraction * (high - low)).astype(space.dtype)
-        return native
+        inside: npt.NDArray[Any] = np.clip(native, low, high)  # rounding may lead out of the box
+        return inside
 
     return scaled, ContinuousActions(int(np.prod(low.shape)))
 
@@ -201,7 +219,3 @@ def _picture_reader(name: str, env: Any) -> Callable[[Any], UInt8Array]:
         f"{name}: observation space {space} is no picture and the environment does not render one; "
         'expected a uint8 Box of shape (height, width, 3 or 1), or render_mode="rgb_array".'
     )
-
-
-def _digest(frame: UInt8Array) -> str:
-    return hashlib.sha256(frame.tobytes()).hexdigest()

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 from ogspr.errors import UserError, require_positive
 
+_LARGEST_IMAGE = 2048  # beyond this some drivers cannot draw any more
+
 
 @dataclass(frozen=True)
 class EnvOptions:
@@ -28,6 +30,8 @@ class EnvOptions:
         require_positive(
             image_size=self.image_size, frame_stack=self.frame_stack, action_repeat=self.action_repeat
         )
+        if self.image_size > _LARGEST_IMAGE:
+            raise UserError(f"image size must be at most {_LARGEST_IMAGE}, got {self.image_size}.")
         for name in ("camera", "noops"):
             value = getattr(self, name)
             if value is not None and value < 0:

@@ -41,9 +41,9 @@ class PixelEnvironment:
         return self._source.spec
 
     def reset(self) -> TimeStep:
-        first = self._first_step()
+        first, fault = self._first_step()
         self._stack = np.tile(first.frame, (self.spec.frame_stack, 1, 1))
-        self._current = self._time_step(first)
+        self._current = self._time_step(first, fault)
         return self._current
 
     def step(self, action: Action) -> TimeStep:
@@ -55,9 +55,10 @@ class PixelEnvironment:
             if not math.isfinite(raw.reward):
                 raise SimulationFault(f"non-finite reward {raw.reward}")
         except SimulationFault as fault:
-            self._current = _cut_short(self._current, str(fault))
+            # The episode ends with what was last seen, and no reward.
+            unseen = RawStep(self._newest_frame, truncated=True, proprioception=self._current.proprioception)
+            self._current = self._time_step(unseen, str(fault))
             return self._current
-        # A new array each step: time steps that were handed out stay as they are.
         self._stack = np.concatenate((self._stack[raw.frame.shape[0] :], raw.frame))
         self._current = self._time_step(raw)
         return self._current
@@ -71,8 +72,8 @@ class PixelEnvironment:
             "protocol": dict(self.spec.protocol),
             "versions": dict(self.spec.versions),
             "source": self._source.state(),
-            "observation": current.observation,
-            "proprioception": current.proprioception,
+            "observation": self._stack.copy(),
+            "proprioception": current.proprioception.copy(),
             "reward": current.reward,
             "score": current.score,
             "terminated": current.terminated,
@@ -87,7 +88,7 @@ class PixelEnvironment:
         self._source.set_state(saved["source"])
         self._stack = np.array(saved["observation"], np.uint8)
         self._current = TimeStep(
-            observation=self._stack,
+            observation=self._stack.copy(),
             reward=saved["reward"],
             score=saved["score"],
             terminated=saved["terminated"],
@@ -101,39 +102,32 @@ class PixelEnvironment:
     def close(self) -> None:
         self._source.close()
 
-    def _first_step(self) -> RawStep:
-        for attempt in range(1, _RESET_ATTEMPTS + 1):
-            try:
-                return self._source.reset()
-            except SimulationFault:
-                if attempt == _RESET_ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+    @property
+    def _newest_frame(self) -> UInt8Array:
+        return self._stack[-self.spec.frame_shape[0] :]
 
-    def _time_step(self, raw: RawStep) -> TimeStep:
+    def _first_step(self) -> tuple[RawStep, str]:
+        """The first step of an episode, and how earlier attempts to begin it failed."""
+        faults: list[str] = []
+        while len(faults) < _RESET_ATTEMPTS:
+            try:
+                return self._source.reset(), "; ".join(faults)
+            except SimulationFault as fault:
+                faults.append(f"reset failed: {fault}")
+        raise RuntimeError(f"{self.spec.name} could not be reset in {_RESET_ATTEMPTS} attempts: {faults[-1]}")
+
+    def _time_step(self, raw: RawStep, fault: str = "") -> TimeStep:
+        # Copies: what is handed out is the caller's, and nothing the caller does to it comes back.
         return TimeStep(
-            observation=self._stack,
+            observation=self._stack.copy(),
             reward=self._reward_transform(raw.reward),
             score=raw.reward,
             terminated=raw.terminated,
             truncated=raw.truncated,
             frames=raw.frames,
             proprioception=raw.proprioception,
+            fault=fault,
         )
-
-
-def _cut_short(before: TimeStep, fault: str) -> TimeStep:
-    """The end of an episode whose simulator failed: the last good observation, cut, no reward."""
-    return TimeStep(
-        observation=before.observation,
-        reward=0.0,
-        score=0.0,
-        terminated=False,
-        truncated=True,
-        frames=0,
-        proprioception=before.proprioception,
-        fault=fault,
-    )
 
 
 def _check_fits(snapshot: Snapshot, spec: EnvSpec) -> None:

@@ -12,12 +12,17 @@ from typing import Any
 
 from ogspr.envs import atari, dmc, gl, gym
 from ogspr.envs.options import EnvOptions
-from ogspr.envs.pixels import PixelEnvironment, sign, unchanged
+from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
 from ogspr.envs.worker import InProcess, WorkerEnvironment
 from ogspr.errors import UserError, unknown
 
-SUITES = ("dmc", "atari", "gym")
+_SUITES: dict[str, Callable[[str, int, bool, EnvOptions], Environment]] = {
+    "dmc": lambda task, seed, _training, options: PixelEnvironment(dmc.make_source(task, seed, options)),
+    "atari": atari.make,
+    "gym": lambda env_id, seed, _training, options: PixelEnvironment(gym.make_source(env_id, seed, options)),
+}
+_LARGEST_SEED = 2**32 - 1  # of numpy's RandomState, which dm_control uses
 
 
 def make(name: str, *, seed: int, training: bool = False, options: EnvOptions | None = None) -> Environment:
@@ -26,22 +31,16 @@ def make(name: str, *, seed: int, training: bool = False, options: EnvOptions | 
     `training` only changes the rewards the learner sees (Atari: their sign); scores stay the same.
     """
     options = options or EnvOptions()
-    if seed < 0:
-        raise UserError(f"seed must be 0 or more, got {seed}.")
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise UserError(f"seed must be from 0 to {_LARGEST_SEED}, got {seed}.")
     suite, separator, rest = name.partition(":")
     if not separator or not suite or not rest:
         raise UserError(
             f"'{name}' is no environment name; expected dmc:<domain>-<task>, atari:<Game>, gym:<id> "
             "or module.path:factory, for example dmc:walker-walk."
         )
-    if suite == "dmc":
-        return PixelEnvironment(dmc.make_source(rest, seed, options))
-    if suite == "atari":
-        _, protocol = atari.resolve_protocol(options)
-        transform = sign if training and protocol.sign_rewards else unchanged
-        return PixelEnvironment(atari.make_source(rest, seed, options), transform)
-    if suite == "gym":
-        return PixelEnvironment(gym.make_source(rest, seed, options))
+    if suite in _SUITES:
+        return _SUITES[suite](rest, seed, training, options)
     return _from_factory(suite, rest, seed, options)
 
 
@@ -63,13 +62,13 @@ def launch(
 
 
 def _from_factory(module_name: str, factory_name: str, seed: int, options: EnvOptions) -> Environment:
-    made = _call(_find_factory(module_name, factory_name), seed)
-    if isinstance(made, Environment):
-        options.refuse_except("custom")
-        return made
     from gymnasium import Env
 
+    made = _call(_find_factory(module_name, factory_name), seed)
     if not isinstance(made, Env):
+        if isinstance(made, Environment):
+            options.refuse_except("custom")
+            return made
         raise UserError(
             f"{module_name}:{factory_name} returned a {type(made).__name__}; "
             "expected a gymnasium.Env or an ogspr Environment."
@@ -82,19 +81,23 @@ def _find_factory(module_name: str, factory_name: str) -> Callable[..., Any]:
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise _unknown_module(module_name)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        if not f"{module_name}.".startswith(f"{error.name}."):
             raise UserError(f"{module_name} needs the module {error.name}, which is not installed.") from None
-        raise unknown(
-            "suite or module", module_name, SUITES, hint="Own factories are module.path:factory."
-        ) from None
+        raise _unknown_module(module_name) from None
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         callables = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         raise unknown(f"factory in {module_name}", factory_name, callables)
     return factory  # type: ignore[no-any-return]
+
+
+def _unknown_module(name: str) -> UserError:
+    return unknown("suite or module", name, _SUITES, hint="Own factories are module.path:factory.")
 
 
 def _call(factory: Callable[..., Any], seed: int) -> Any:

@@ -1,11 +1,17 @@
 """An environment in a process of its own, and one in this process with the same interface.
 
-Steps go through shared memory and a pair of semaphores (some ten microseconds); everything rare goes
-through a pipe. The parent never waits for a dead worker, and a worker never outlives its parent.
+Steps go through shared memory and a pair of semaphores; everything rare goes through a pipe. The parent
+never waits for a dead worker, and a worker never outlives its parent.
+
+Every request has a number, kept in the shared memory: `sequence` is the last one asked for, `answered` the
+last one done. Both sides compare numbers instead of trusting how often a semaphore was released, so an
+exchange that an exception (Ctrl-C) cut short at any point can be taken up again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -28,6 +34,10 @@ _STEP, _CALL, _CLOSE = range(3)
 _LIVENESS_SECONDS = 0.1  # how soon the death of a worker is noticed
 _GRACE_SECONDS = 3.0  # how long a worker may take to close before it is ended
 _FAULT_BYTES = 1024
+_STEP_PENDING = "finish the step that was begun first"
+_NO_STEP = "no step was begun"
+
+Fields = dict[str, npt.NDArray[Any]]
 
 
 class WorkerError(RuntimeError):
@@ -44,51 +54,78 @@ class InProcess:
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._pending: Action | None = None
-        self.spec = env.spec
-        self.reset = env.reset
-        self.step = env.step
-        self.snapshot = env.snapshot
-        self.restore = env.restore
-        self.close = env.close
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self._env.spec
+
+    def reset(self) -> TimeStep:
+        self._check_idle()
+        return self._env.reset()
+
+    def step(self, action: Action) -> TimeStep:
+        self._check_idle()
+        return self._env.step(action)
 
     def begin_step(self, action: Action) -> None:
-        if self._pending is not None:
-            raise RuntimeError("finish the step that was begun first")
-        self._pending = action
+        self._check_idle()
+        self._pending = self.spec.actions.checked(action)
 
     def finish_step(self) -> TimeStep:
         if self._pending is None:
-            raise RuntimeError("no step was begun")
+            raise RuntimeError(_NO_STEP)
         action, self._pending = self._pending, None
         return self._env.step(action)
 
+    def snapshot(self) -> Snapshot:
+        self._check_idle()
+        return self._env.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> TimeStep:
+        self._check_idle()
+        return self._env.restore(snapshot)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _check_idle(self) -> None:
+        if self._pending is not None:
+            raise RuntimeError(_STEP_PENDING)
+
 
 class WorkerEnvironment:
-    """An environment that lives in a spawned process; built there by `build`."""
+    """An environment that lives in a spawned process; built there by `build`.
+
+    The constructor only starts the process, so that several can start side by side; the first use waits
+    until the environment is built, and raises what its construction raised.
+    """
 
     def __init__(self, build: Callable[[], Environment], name: str) -> None:
         context = multiprocessing.get_context("spawn")  # GL does not survive a fork
         self._name = name
+        self._spec: EnvSpec | None = None
+        self._memory: SharedMemory | None = None
+        self._fields: Fields = {}
+        self._consumed = 0  # the last request whose answer was handed to the caller
+        self._pipe_in_use = False
+        self._closed = False
         self._request = context.Semaphore(0)
         self._response = context.Semaphore(0)
         self._pipe, theirs = context.Pipe()
-        self._memory: SharedMemory | None = None
-        self._step_pending = False
         self._process = context.Process(
             target=_serve, args=(build, theirs, self._request, self._response), name=name, daemon=True
         )
         self._process.start()
         theirs.close()
         close_at_exit(self)
-        try:
-            self.spec, memory_name = self._receive()
-            self._memory = SharedMemory(memory_name)
-            # Both sides have it open: without a name nothing can be left behind.
-            self._memory.unlink()
-        except BaseException:
-            self.close()
-            raise
-        self._fields = _record(self._memory, self.spec)
+
+    @property
+    def spec(self) -> EnvSpec:
+        if self._spec is None:
+            self._check_open()
+            self._wait_until_built()
+        assert self._spec is not None
+        return self._spec
 
     @property
     def pid(self) -> int | None:
@@ -103,19 +140,22 @@ class WorkerEnvironment:
         return self.finish_step()
 
     def begin_step(self, action: Action) -> None:
+        checked = self.spec.actions.checked(action)
         self._check_idle()
-        self._fields["action"][...] = self.spec.actions.checked(action)
-        self._step_pending = True
+        self._fields["action"][...] = checked
         self._submit(_STEP)
 
     def finish_step(self) -> TimeStep:
-        if not self._step_pending:
-            raise RuntimeError("no step was begun")
-        self._step_pending = False
-        self._await_response()
-        if self._fields["failed"]:
-            self._receive()
-        return _read_step(self._fields)
+        """The step that was begun; interrupted while it waits, it can be called again."""
+        self._check_open()
+        if self._spec is None or not self._outstanding(_STEP):
+            raise RuntimeError(_NO_STEP)
+        self._await_answer()
+        if self._fields["replied"]:
+            self._consume_reply()
+        step = _read_step(self._fields)
+        self._consumed = int(self._fields["sequence"])
+        return step
 
     def snapshot(self) -> Snapshot:
         result: Snapshot = self._call("snapshot")
@@ -127,54 +167,118 @@ class WorkerEnvironment:
 
     def close(self) -> None:
         """Ends the worker; safe to call again, after a failure, and in the middle of a step."""
-        if self._process.is_alive():
-            if self._memory is not None:
-                self._submit(_CLOSE)
+        if self._closed:
+            return
+        self._closed = True
+        if self._process.is_alive() and self._memory is not None:
+            self._submit(_CLOSE)
+            self._process.join(_GRACE_SECONDS)
+        for end in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                end()
                 self._process.join(_GRACE_SECONDS)
-            for end in (self._process.terminate, self._process.kill):
-                if self._process.is_alive():
-                    end()
-                    self._process.join(_GRACE_SECONDS)
         self._pipe.close()
         self._fields = {}
         if self._memory is not None:
             self._memory.close()
-            self._memory = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):  # not where the constructor failed
+            self.close()
+
+    def _wait_until_built(self) -> None:
+        try:
+            spec, memory_name = self._opened(self._read_message())
+            self._pipe_in_use = False
+            self._memory = SharedMemory(memory_name)
+            # Both sides have it open: without a name nothing can be left behind.
+            self._memory.unlink()
+            self._fields = _fields_in(self._memory, spec)
+            self._spec = spec
+        except BaseException:
+            self.close()
+            raise
 
     def _call(self, method: str, *arguments: Any) -> Any:
+        _ = self.spec  # built by now
         self._check_idle()
+        self._pipe_in_use = True
         self._submit(_CALL)
         try:
             # After the semaphore: the worker reads while we write, so no pipe is ever full for good.
             self._pipe.send((method, arguments))
         except OSError:
             raise self._death() from None
-        self._await_response()
-        return self._receive()
+        self._pipe_in_use = False
+        self._await_answer()
+        return self._consume_reply()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"{self._name}: this worker is closed")
 
     def _check_idle(self) -> None:
-        if self._memory is None:
-            raise RuntimeError(f"{self._name}: this worker is closed")
-        if self._step_pending:
-            raise RuntimeError("finish the step that was begun first")
+        self._check_open()
+        if self._outstanding(_STEP):
+            raise RuntimeError(_STEP_PENDING)
+        if self._outstanding(_CALL):  # it was interrupted: nobody waits for its answer any more
+            self._discard_answer()
+
+    def _outstanding(self, command: int) -> bool:
+        """Whether a request of this kind was made whose answer was not handed out."""
+        return int(self._fields["sequence"]) != self._consumed and int(self._fields["command"]) == command
+
+    def _discard_answer(self) -> None:
+        self._check_pipe()
+        self._await_answer()
+        with contextlib.suppress(UserError, WorkerError):  # whoever could have been told has gone
+            self._consume_reply()
+
+    def _check_pipe(self) -> None:
+        """A message that was sent or read in part cannot be taken up again."""
+        if self._pipe_in_use:
+            raise RuntimeError(f"{self._name}: interrupted in the middle of a message; close this worker")
 
     def _submit(self, command: int) -> None:
         self._fields["command"][...] = command
+        # The number comes last: from here on the request exists, and `_await_answer` will deliver it
+        # even if the next line is never reached.
+        self._fields["sequence"][...] += 1
         self._request.release()
 
-    def _await_response(self) -> None:
-        while not self._response.acquire(timeout=_LIVENESS_SECONDS):
-            # A last look: it may have answered and died in between.
-            if not self._process.is_alive() and not self._response.acquire(block=False):
+    def _await_answer(self) -> None:
+        sequence = int(self._fields["sequence"])
+        while True:
+            answered = self._response.acquire(timeout=_LIVENESS_SECONDS)
+            if int(self._fields["answered"]) == sequence:
+                return
+            if answered:
+                continue  # left over from an exchange that was interrupted
+            if not self._process.is_alive():
                 raise self._death()
+            if int(self._fields["received"]) != sequence:
+                self._request.release()
 
-    def _receive(self) -> Any:
-        """What the worker sent; raises what it raised."""
+    def _consume_reply(self) -> Any:
+        """The reply to the current request, which is done then; raises what the worker raised."""
+        message = self._read_message()
+        self._consumed = int(self._fields["sequence"])
+        self._pipe_in_use = False
+        return self._opened(message)
+
+    def _read_message(self) -> tuple[str, Any]:
+        """Leaves the pipe marked as in use: the caller knows when the message is safe."""
+        self._check_pipe()
         connection.wait([self._pipe, self._process.sentinel])
+        self._pipe_in_use = True
         try:
-            kind, value = self._pipe.recv()
+            message: tuple[str, Any] = self._pipe.recv()
         except (EOFError, OSError):
             raise self._death() from None
+        return message
+
+    def _opened(self, message: tuple[str, Any]) -> Any:
+        kind, value = message
         if kind == "user error":
             raise value
         if kind == "error":
@@ -188,8 +292,8 @@ class WorkerEnvironment:
         return WorkerDied(f"{self._name}: the worker process {self.pid} died ({how}).")
 
 
-def _record(memory: SharedMemory, spec: EnvSpec) -> dict[str, npt.NDArray[Any]]:
-    """Views of the fields that parent and worker share, one for each name."""
+def _fields_in(memory: SharedMemory, spec: EnvSpec) -> Fields:
+    """Views of what parent and worker share, one for each name."""
     layout = _layout(spec)
     record: npt.NDArray[Any] = np.ndarray((), layout, buffer=memory.buf)
     return {name: record[name] for name in layout.names or ()}
@@ -198,7 +302,10 @@ def _record(memory: SharedMemory, spec: EnvSpec) -> dict[str, npt.NDArray[Any]]:
 def _layout(spec: EnvSpec) -> np.dtype[Any]:
     fields = [
         ("command", np.uint8),
-        ("failed", np.bool_),
+        ("sequence", np.int64),  # the last request made
+        ("received", np.int64),  # the last request the worker has begun
+        ("answered", np.int64),  # the last request the worker has done
+        ("replied", np.bool_),  # whether its answer is (also) in the pipe
         ("action", spec.actions.dtype, spec.actions.shape),
         ("observation", np.uint8, spec.observation_shape),
         ("reward", np.float64),
@@ -212,7 +319,7 @@ def _layout(spec: EnvSpec) -> np.dtype[Any]:
     return np.dtype(fields, align=True)
 
 
-def _write_step(fields: dict[str, npt.NDArray[Any]], step: TimeStep) -> None:
+def _write_step(fields: Fields, step: TimeStep) -> None:
     fields["observation"][...] = step.observation
     fields["reward"][...] = step.reward
     fields["score"][...] = step.score
@@ -223,7 +330,7 @@ def _write_step(fields: dict[str, npt.NDArray[Any]], step: TimeStep) -> None:
     fields["fault"][...] = step.fault.encode()[:_FAULT_BYTES]
 
 
-def _read_step(fields: dict[str, npt.NDArray[Any]]) -> TimeStep:
+def _read_step(fields: Fields) -> TimeStep:
     return TimeStep(
         observation=fields["observation"].copy(),
         reward=float(fields["reward"]),
@@ -239,15 +346,18 @@ def _read_step(fields: dict[str, npt.NDArray[Any]]) -> TimeStep:
 def _serve(build: Callable[[], Environment], pipe: Any, request: Any, response: Any) -> None:
     """The worker's life: build the environment, answer requests until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    faulthandler.enable()  # a crash in a library leaves a trace
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         env = build()
+        memory = SharedMemory(create=True, size=_layout(env.spec).itemsize)
+        fields = _fields_in(memory, env.spec)
+        for name in ("sequence", "received", "answered"):
+            fields[name][...] = 0
     except Exception as error:
         pipe.send(_failure(error))
         return
     try:
-        memory = SharedMemory(create=True, size=_layout(env.spec).itemsize)
-        fields = _record(memory, env.spec)
         pipe.send(("ok", (env.spec, memory.name)))
         _answer_requests(env, fields, pipe, request, response)
         del fields
@@ -256,12 +366,13 @@ def _serve(build: Callable[[], Environment], pipe: Any, request: Any, response: 
         env.close()
 
 
-def _answer_requests(
-    env: Environment, fields: dict[str, npt.NDArray[Any]], pipe: Any, request: Any, response: Any
-) -> None:
+def _answer_requests(env: Environment, fields: Fields, pipe: Any, request: Any, response: Any) -> None:
     while True:
         request.acquire()
-        command = int(fields["command"])
+        sequence, command = int(fields["sequence"]), int(fields["command"])
+        if sequence == int(fields["received"]):
+            continue  # delivered twice
+        fields["received"][...] = sequence
         if command == _CLOSE:
             return
         reply: tuple[str, Any] | None = None
@@ -273,7 +384,8 @@ def _answer_requests(
                 reply = ("ok", getattr(env, method)(*arguments))
         except Exception as error:
             reply = _failure(error)
-        fields["failed"][...] = reply is not None
+        fields["replied"][...] = reply is not None
+        fields["answered"][...] = sequence
         response.release()
         if reply is not None:
             pipe.send(reply)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ogspr._version import __version__
+from ogspr.records.files import writing
 from ogspr.types import EnvSpec
 
 
@@ -27,4 +28,6 @@ def manifest(spec: EnvSpec, **settings: Any) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
-    (folder / "manifest.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path = folder / "manifest.json"
+    with writing(path):
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -26,12 +26,12 @@ def test_a_missing_opengl_is_a_failure_with_install_lines(monkeypatch):
 
     monkeypatch.setattr(gl, "activate", nothing)
     finding = doctor._opengl()
-    assert finding.status == "fail"
+    assert finding.status == "FAIL"
     assert "apt-get install" in finding.fix
 
 
 def test_software_rendering_beside_a_gpu_is_a_warning(monkeypatch):
-    monkeypatch.setattr(gl, "activate", lambda: gl.Backend("egl", 1, "llvmpipe", 50.0))
+    monkeypatch.setattr(gl, "activate", lambda: gl.Backend("egl", 1, "llvmpipe"))
     monkeypatch.setattr(gl, "nvidia_gpu_present", lambda: True)
     monkeypatch.setattr(doctor, "_frames_per_second", lambda: 40.0)
     finding = doctor._opengl()
@@ -62,7 +62,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     findings = {finding.detail: finding for finding in doctor._packages()}
     assert findings["ale-py is not installed"].status == "warn"
     assert findings["ale-py is not installed"].fix == "pip install 'ogspr[atari]'"
-    assert findings["mujoco is not installed"].status == "fail"
+    assert findings["mujoco is not installed"].status == "FAIL"
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,14 @@ def test_memory_is_judged_against_a_default_run(device, host, status, words):
 def test_too_little_memory_says_how_many_steps_fit():
     # 8 GiB less 2 GiB of working memory, at 22 kB a step.
     assert "at most 292k agent steps" in doctor._memory(0, 8 * GIB).fix
+
+
+def test_a_check_that_breaks_is_a_finding_and_not_a_crash(monkeypatch):
+    def broken():
+        raise OSError("libcudart.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(doctor, "_cuda", broken)
+    monkeypatch.setattr(doctor, "_opengl", lambda: doctor.Finding("OpenGL", "ok", ""))
+    console = Console(record=True, width=200)
+    assert not doctor.doctor(console)
+    assert "OSError: libcudart.so.13" in console.export_text()

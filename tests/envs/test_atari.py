@@ -156,7 +156,7 @@ def test_protocols_are_stored_with_the_environment():
         "full_action_set": False,
         "noops": 30,
         "frame_cap": 108_000,
-        "sign_rewards": True,
+        "sign_rewards": False,  # this one is not for training
         "image_size": 84,
         "frame_stack": 4,
     }

@@ -153,6 +153,29 @@ def test_diverged_physics_truncates_the_episode_and_the_run_goes_on():
     env.close()
 
 
+def test_resets_that_diverge_are_tried_again_and_reported(monkeypatch):
+    from dm_control.rl.control import PhysicsError
+
+    env = make("dmc:cheetah-run", seed=0, options=EnvOptions(image_size=8))
+    task = env._source._env.task
+    real, calls = task.initialize_episode, []
+
+    def diverging(physics, times):
+        calls.append(physics)
+        if len(calls) <= times:
+            raise PhysicsError("bad start")
+        real(physics)
+
+    monkeypatch.setattr(task, "initialize_episode", lambda physics: diverging(physics, 2))
+    step = env.reset()
+    assert step.fault.count("reset failed: PhysicsError: bad start") == 2
+    assert not step.last
+    monkeypatch.setattr(task, "initialize_episode", lambda physics: diverging(physics, 99))
+    with pytest.raises(RuntimeError, match="could not be reset in 10 attempts"):
+        env.reset()
+    env.close()
+
+
 def test_a_non_finite_reward_truncates_the_episode(monkeypatch):
     env = make("dmc:cheetah-run", seed=0, options=EnvOptions(image_size=8))
     env.reset()

@@ -36,7 +36,7 @@ def probes(undecided):
             key = (variables["MUJOCO_GL"], variables.get("MUJOCO_EGL_DEVICE_ID"))
             tried.append(key)
             if key in answers:
-                return {"renderer": answers[key], "frames_per_second": 100.0}, ""
+                return {"renderer": answers[key]}, ""
             return None, "broken"
 
         undecided.setattr(gl, "_run_probe", run)
@@ -54,12 +54,11 @@ def test_this_machine_can_draw():
     backend = gl.find()
     assert backend.name in gl.BACKENDS
     assert backend.renderer
-    assert backend.frames_per_second > 0
 
 
 def test_the_gpu_comes_before_software(probes):
     tried = probes([SOFTWARE, NVIDIA], {("egl", "1"): "NVIDIA H200", ("egl", "0"): "llvmpipe"})
-    assert gl.find() == gl.Backend("egl", 1, "NVIDIA H200", 100.0)
+    assert gl.find() == gl.Backend("egl", 1, "NVIDIA H200")
     assert tried == [("egl", "1")]
     assert not gl.find().software
 
@@ -209,3 +208,13 @@ def test_other_users_are_told_what_to_install(tmp_path):
 def test_on_a_gpu_machine_the_gpu_draws():
     backend = gl.find()
     assert (backend.name, backend.software) == ("egl", False), backend
+    assert backend.device == gl._egl_devices(cuda_device=0)[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("visible", "ordinal"), [("0", 0), ("", None)])
+def test_egl_counts_the_devices_that_cuda_sees(undecided, visible, ordinal):
+    undecided.setenv("CUDA_VISIBLE_DEVICES", visible)
+    answer, reason = gl._run_probe(["list"], {"PYOPENGL_PLATFORM": "egl"})
+    assert answer, reason
+    assert [device["cuda"] for device in answer["devices"] if not device["software"]] == [ordinal]

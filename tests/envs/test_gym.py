@@ -1,9 +1,10 @@
 """Any Gymnasium environment, and a user's own."""
 
+import gymnasium
 import numpy as np
 import pytest
 
-from ogspr.envs import EnvOptions, make
+from ogspr.envs import EnvOptions, gym, make
 from ogspr.errors import UserError
 from ogspr.types import ContinuousActions, DiscreteActions
 
@@ -70,6 +71,16 @@ def test_continuous_actions_are_scaled_and_shaped():
     np.testing.assert_allclose(env._source._env.last_action, [[0.0, 5.0]])
 
 
+def test_scaled_actions_stay_in_their_box():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        low, high = np.sort(rng.normal(0, 10, (2, 3)).astype(np.float32), axis=0)
+        space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        to_native, actions = gym._action_conversion("test", space)
+        for corner in (np.ones(3, np.float32), -np.ones(3, np.float32), actions.sample(rng)):
+            assert space.contains(to_native(corner))
+
+
 def test_an_infinite_reward_cuts_the_episode():
     env = world("infinite_reward")
     env.reset()
@@ -83,6 +94,23 @@ def test_an_infinite_reward_cuts_the_episode():
 def test_a_factory_may_ask_for_the_seed():
     env = make("tests.helpers.worlds:counter_with_seed", seed=17)
     assert env._source._env.given_seed == 17
+
+
+def test_a_gymnasium_environment_with_methods_of_our_names_is_still_one():
+    env = world("with_own_snapshot")
+    assert env.reset().observation.shape == (4, 84, 84)
+
+
+def test_a_missing_library_for_drawing_is_a_users_problem_told_in_a_line():
+    with pytest.raises(UserError, match="cannot be drawn: pygame is not installed"):
+        world("needs_a_library")
+
+
+def test_a_missing_module_inside_a_users_module_is_named(tmp_path, monkeypatch):
+    (tmp_path / "yaml_missing_x_env.py").write_text("import yaml_missing_x")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="yaml_missing_x_env needs the module yaml_missing_x,"):
+        make("yaml_missing_x_env:make", seed=0)
 
 
 def test_a_factory_may_return_an_environment_of_this_package():
@@ -119,6 +147,8 @@ def test_what_cannot_be_used_is_named(name, message):
         ("atari:Pnog", "Pong"),
         ("walker-walk", "is no environment name"),
         ("dmc:", "is no environment name"),
+        (".relative:make", "unknown suite or module"),
+        ("gym:zzzzqqq", "nothing similar is known"),
     ],
 )
 def test_misspelt_names_get_suggestions(name, message):
@@ -127,7 +157,8 @@ def test_misspelt_names_get_suggestions(name, message):
 
 
 @pytest.mark.parametrize(
-    "options", [{"image_size": 0}, {"frame_stack": -1}, {"action_repeat": 0}, {"camera": -1}]
+    "options",
+    [{"image_size": 0}, {"image_size": 40000}, {"frame_stack": -1}, {"action_repeat": 0}, {"camera": -1}],
 )
 def test_impossible_sizes_are_refused(options):
     with pytest.raises(UserError, match="must be"):

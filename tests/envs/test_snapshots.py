@@ -1,5 +1,7 @@
 """A snapshot, restored into a fresh environment in another process, goes on to the bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,15 +98,54 @@ def test_sticky_actions_go_on_with_the_same_luck():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("atari:Breakout", EnvOptions()), ("atari:Pong", EnvOptions(noops=3))],
-    ids=["another game", "another protocol"],
+    ("name", "training", "options"),
+    [
+        ("atari:Breakout", False, EnvOptions()),
+        ("atari:Pong", False, EnvOptions(noops=3)),
+        ("atari:Pong", True, EnvOptions()),
+    ],
+    ids=["another game", "another protocol", "other rewards"],
 )
-def test_a_snapshot_of_something_else_is_refused(name, options):
+def test_a_snapshot_of_something_else_is_refused(name, training, options):
     env = make("atari:Pong", seed=0)
     env.reset()
     with pytest.raises(SnapshotError, match="snapshot was taken with"):
-        make(name, seed=0, options=options).restore(env.snapshot())
+        make(name, seed=0, training=training, options=options).restore(env.snapshot())
+
+
+def test_a_snapshot_goes_on_where_something_else_draws(monkeypatch):
+    """Another GPU model on a cluster is no reason to lose a run."""
+    env = make("atari:Pong", seed=0)
+    env.reset()
+    snapshot = env.snapshot()
+    other = make("atari:Pong", seed=0)
+    monkeypatch.setattr(other._source, "spec", replace(other.spec, renderer="another GPU"))
+    other.restore(snapshot)
+
+
+def test_an_action_buffer_may_be_reused():
+    env = make("examples.chase:make", seed=0)
+    env.reset()
+    buffer = np.zeros(2, np.float32)
+    for value in (0.5, -0.5, 1.0):
+        buffer[:] = value
+        env.step(buffer)
+    snapshot = env.snapshot()
+    assert snapshot["source"]["actions"][:, 0].tolist() == [0.5, -0.5, 1.0]
+    env.restore(snapshot)
+
+
+@pytest.mark.parametrize("name", ["atari:Pong", "examples.chase:make"])
+def test_what_a_caller_does_to_an_observation_does_not_come_back(name):
+    env, twin = make(name, seed=0), make(name, seed=0)
+    step = env.reset()
+    assert fingerprint(step) == fingerprint(twin.reset())
+    snapshot = env.snapshot()
+    step.observation[:] = 7
+    assert not np.array_equal(snapshot["observation"], step.observation)
+    assert play(env, 5, seed=0) == play(twin, 5, seed=0)
+    snapshot["observation"][:] = 7
+    assert play(env, 5, seed=1) == play(twin, 5, seed=1)
 
 
 def test_something_that_is_no_snapshot_is_refused():

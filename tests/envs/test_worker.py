@@ -1,5 +1,6 @@
 """Worker processes: the same environment, and every way in which one can end."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ def open_worker():
 
     def build(name: str):
         opened.append(launch(f"{WORLDS}:{name}", seed=0))
+        _ = opened[-1].spec  # waits until it is built
         return opened[-1]
 
     yield build
@@ -53,9 +55,12 @@ def test_a_worker_gives_what_the_environment_gives(name):
 def test_a_step_can_be_begun_and_finished_later(worker):
     env = launch(f"{WORLDS}:counter", seed=0, worker=worker)
     env.reset()
+    with pytest.raises(ValueError, match="expected an action index"):
+        env.begin_step(np.asarray(9))
     env.begin_step(ACTION)
-    with pytest.raises(RuntimeError, match="finish the step"):
-        env.begin_step(ACTION)
+    for call in (lambda: env.begin_step(ACTION), lambda: env.step(ACTION), env.reset, env.snapshot):
+        with pytest.raises(RuntimeError, match="finish the step"):
+            call()
     assert env.finish_step().reward == 1.0
     with pytest.raises(RuntimeError, match="no step was begun"):
         env.finish_step()
@@ -92,9 +97,134 @@ def test_a_dying_worker_is_reported_at_once(open_worker, name, how):
     with pytest.raises(WorkerDied, match=how):
         env.step(ACTION)
     assert time.monotonic() - start < 5
-    for call in (env.reset, env.snapshot, lambda: env.step(ACTION)):
-        with pytest.raises(WorkerDied):
-            call()
+    with pytest.raises(WorkerDied):
+        env.finish_step()
+    env.close()
+
+
+def interrupt_once(monkeypatch, thing, method, *, after: bool):
+    """The next call of `method` is interrupted, as by Ctrl-C, before or after it did its work."""
+    real = getattr(thing, method)
+
+    def interrupted(*arguments, **options):
+        monkeypatch.setattr(thing, method, real)
+        if after:
+            real(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thing, method, interrupted)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("semaphore", ["_request", "_response"])
+def test_an_interrupted_step_can_be_finished(open_worker, monkeypatch, semaphore, after):
+    env = open_worker("endless")
+    env.reset()
+    method = {"_request": "release", "_response": "acquire"}[semaphore]
+    interrupt_once(monkeypatch, getattr(env, semaphore), method, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.step(ACTION)
+    with pytest.raises(RuntimeError, match="finish the step"):
+        env.snapshot()
+    rewards = [env.finish_step().reward, *(env.step(ACTION).reward for _ in range(5))]
+    assert rewards == [1, 2, 3, 4, 5, 6], "a step was lost or done twice"
+    env.snapshot()
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupted_call_is_forgotten_and_the_next_one_answered(open_worker, monkeypatch, after):
+    env = open_worker("endless")
+    env.reset()
+    env.step(ACTION)
+    interrupt_once(monkeypatch, env._response, "acquire", after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.snapshot()
+    assert env.reset().score == 0.0
+    assert env.step(ACTION).reward == 1.0
+
+
+@pytest.mark.parametrize("method", ["send", "recv"])
+def test_a_message_cut_in_half_is_an_error_and_no_hang(open_worker, monkeypatch, method):
+    env = open_worker("endless")
+    env.reset()
+    interrupt_once(monkeypatch, env._pipe, method, after=False)
+    with pytest.raises(KeyboardInterrupt):
+        env.snapshot()
+    with pytest.raises(RuntimeError, match="interrupted in the middle of a message; close"):
+        env.reset()
+
+
+def test_real_signals_at_any_moment_leave_a_worker_that_goes_on(open_worker):
+    """A timer interrupts hundreds of steps wherever they are; none may hang, none is done twice."""
+    env = open_worker("endless")
+    env.reset()
+    rng = np.random.default_rng(0)
+    armed = False
+
+    def interrupt(*_):
+        if armed:
+            raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    rewards, interrupts = [], 0
+    try:
+        for _ in range(600):
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(1e-5, 3e-4)))
+                reward = env.step(ACTION).reward
+                armed = False
+            except KeyboardInterrupt:
+                armed = False
+                interrupts += 1
+                try:
+                    reward = env.finish_step().reward
+                except RuntimeError as error:
+                    assert "no step was begun" in str(error)  # interrupted before or after it
+                    continue
+            rewards.append(reward)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert interrupts > 50, "the test hardly interrupted anything"
+    assert all(later > earlier for earlier, later in zip(rewards, rewards[1:], strict=False))
+
+
+def test_a_worker_that_nobody_holds_any_more_ends():
+    env = launch(f"{WORLDS}:endless", seed=0)
+    env.reset()
+    pid = env.pid
+    del env
+    gc.collect()
+    assert wait_until_dead(pid)
+
+
+def test_several_workers_start_side_by_side():
+    """`launch` does not wait: all three processes exist before any environment is built."""
+    envs = [launch(f"{WORLDS}:counter", seed=seed) for seed in range(3)]
+    assert all(env._spec is None for env in envs)
+    assert all(alive(env.pid) for env in envs)
+    assert [env.reset().reward for env in envs] == [0.0] * 3
+    for env in envs:
+        env.close()
+
+
+def test_a_worker_can_be_closed_before_it_is_built():
+    env = launch(f"{WORLDS}:counter", seed=0)
+    env.close()
+    assert not alive(env.pid)
+    with pytest.raises(RuntimeError, match="closed"):
+        env.reset()
+
+
+def test_a_crash_in_a_library_leaves_a_trace(open_worker, capfd):
+    env = open_worker("segfaulting")
+    env.reset()
+    env.step(ACTION)
+    env.step(ACTION)
+    with pytest.raises(WorkerDied, match="SIGSEGV"):
+        env.step(ACTION)
+    assert "Segmentation fault" in capfd.readouterr().err
 
 
 def test_a_worker_killed_between_steps_is_reported(open_worker):

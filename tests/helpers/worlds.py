@@ -54,6 +54,22 @@ class Misbehaving(Counter):
         return super().step(action)
 
 
+class OwnSnapshot(Counter):
+    """Has methods of an `Environment` by accident."""
+
+    spec = None
+
+    def snapshot(self):
+        raise AssertionError("never called")
+
+    restore = snapshot
+
+
+class NeedsALibrary(Counter):
+    def picture(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+
 class InfiniteReward(Counter):
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
@@ -94,12 +110,26 @@ def killed():
     return Misbehaving(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
+def segfaulting():
+    import faulthandler
+
+    return Misbehaving(faulthandler._sigsegv)
+
+
 def slow():
     return Misbehaving(lambda: time.sleep(60))
 
 
 def infinite_reward():
     return InfiniteReward()
+
+
+def with_own_snapshot():
+    return OwnSnapshot()
+
+
+def needs_a_library():
+    return NeedsALibrary()
 
 
 def unbuildable():
