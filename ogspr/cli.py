@@ -14,6 +14,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from ogspr._version import __version__
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError
 
@@ -38,6 +39,9 @@ def main() -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        _console().print(f"{_PROGRAM} {__version__}")
+        return 0
     if arguments[:1] == ["bench"]:
         return _run(f"{_PROGRAM} bench", "Measure speed, as ratios in one run.", _BENCHES, arguments[1:])
     return _run(_PROGRAM, _DESCRIPTION, _COMMANDS, arguments)
@@ -64,7 +68,7 @@ def doctor() -> int:
     return 0 if run(_console()) else 1
 
 
-def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILTER")] = "") -> int:
+def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[FILTER]")] = "") -> int:
     """List the known tasks with their actions and the paper's score.
 
     Args:

@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import platform
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from ogspr.envs import EnvOptions, SplitStepEnvironment, dmc, gl, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import write_csv
+from ogspr.records.files import make_folder, write_csv, writing
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
@@ -55,13 +56,16 @@ def bench_env(
     require_positive(steps=steps, rounds=rounds)
     if not tasks:
         raise UserError("name at least one environment, for example: ogspr bench env dmc:cheetah-run")
+    if out is not None:
+        _check_results_file(out)
     for task in tasks:  # a misspelt name is found before anything is measured
         launch(task, seed=0, worker=False).close()
     hardware = _hardware()
     console.print(hardware)
     results = []
     for task in tasks:
-        found = _measure_task(task, steps, rounds)
+        with console.status(f"measuring {task}"):
+            found = _measure_task(task, steps, rounds)
         results += found
         console.print(_table(task, found))
         if out is not None:  # after each task: what is measured is not lost with the next one
@@ -162,6 +166,7 @@ def _gymnasium_atari(task: str) -> Contender:
     import gymnasium
 
     gymnasium.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     game = task.removeprefix("atari:")
     raw = gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0.0)
     stacked: Any = gymnasium.wrappers.FrameStackObservation(gymnasium.wrappers.AtariPreprocessing(raw), 4)
@@ -253,6 +258,7 @@ def _timed(name: str, pipe: Any, steps: int) -> float:
 
 def _serve(name: str, task: str, pipe: Any) -> None:
     """A contender's process: runs blocks of steps and says how long each took."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     contender = _BUILDERS[name](task)
     while True:
         try:
@@ -273,7 +279,7 @@ def _hardware() -> str:
 
 def _table(task: str, results: list[Result]) -> Table:
     table = Table(title=task, box=None, title_justify="left", header_style="bold")
-    table.add_column("contender")
+    table.add_column("contender", overflow="fold")
     for heading in ("a second", "ms", "ratio"):
         table.add_column(heading, justify="right")
     for result in results:
@@ -281,6 +287,15 @@ def _table(task: str, results: list[Result]) -> Table:
             result.contender, f"{result.per_second:.1f}", f"{result.milliseconds:.3f}", f"{result.ratio:.2f}"
         )
     return table
+
+
+def _check_results_file(path: Path) -> None:
+    """Finds out before minutes of measuring that the numbers could not be written."""
+    if path.suffix != ".csv":
+        raise UserError(f"cannot write {path}: the results file must end in .csv.")
+    make_folder(path.parent)
+    with writing(path):
+        path.touch()
 
 
 def _write_results(path: Path, results: list[Result], hardware: str) -> None:

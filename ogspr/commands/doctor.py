@@ -19,7 +19,7 @@ from ogspr.errors import UserError
 
 _GIB = 1024**3
 _REQUIRED = ("torch", "numpy", "mujoco", "dm_control", "gymnasium", "opencv-python-headless")
-_OPTIONAL = {"ale-py": "atari", "imageio": "video"}
+_OPTIONAL = ("ale-py", "imageio", "imageio-ffmpeg")  # for Atari, for videos
 _SPEED_TASK = "cheetah-run"
 _SPEED_SECONDS = 1.0
 
@@ -82,11 +82,11 @@ def _packages() -> Iterator[Finding]:
             missing.append(name)
     yield Finding("packages", "ok", ", ".join(f"{name} {number}" for name, number in present.items()))
     for name in missing:
-        extra = _OPTIONAL.get(name)
-        fix = f"pip install 'ogspr[{extra}]'" if extra else f"pip install {name}"
+        fix = f"pip install {name}"
         if name == "dm_control":  # see pyproject.toml
             fix = "pip install --no-deps 'dm_control>=1.0.50,<1.1'"
-        yield Finding("packages", "warn" if extra else "FAIL", f"{name} is not installed", fix)
+        status: Status = "warn" if name in _OPTIONAL else "FAIL"
+        yield Finding("packages", status, f"{name} is not installed", fix)
 
 
 def _opengl() -> Finding:

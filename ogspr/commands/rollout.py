@@ -10,6 +10,7 @@ from statistics import fmean
 
 import numpy as np
 from rich.console import Console
+from rich.status import Status
 
 from ogspr.commands.video import VideoFile
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
@@ -18,6 +19,8 @@ from ogspr.records.files import make_folder, write_csv
 from ogspr.records.manifest import manifest, write_manifest
 from ogspr.reference import METHOD, paper_scores
 from ogspr.types import EnvSpec, TimeStep
+
+_STATUS_STEPS = 20  # agent steps between two updates of the status line
 
 
 @dataclass(frozen=True)
@@ -45,24 +48,29 @@ def rollout(
 ) -> list[Episode]:
     """Plays `episodes` episodes, prints and returns them; `out` and `video` also store them."""
     require_positive(episodes=episodes)
-    recorder = VideoFile(video) if video is not None else None
+    if video is not None:
+        VideoFile.check(video)
     env = launch(task, seed=seed, options=options, worker=worker)
+    recorder = None
     done: list[Episode] = []
     try:
-        _print_spec(env.spec, console)
+        what = manifest(env.spec, policy="uniform random", episodes=episodes, seed=seed)
         if out is not None:
             make_folder(out)
-            write_manifest(out, manifest(env.spec, policy="uniform random", episodes=episodes, seed=seed))
-        for episode in _episodes(env, episodes, seed, recorder):
-            done.append(episode)
-            _print_episode(len(done), episode, console)
-            if out is not None:
-                _write_episodes(out / "episodes.csv", done)
+            write_manifest(out, what)
+        recorder = VideoFile(video) if video is not None else None
+        _print_spec(env.spec, console)
+        with console.status("") as status:  # shown in terminals only
+            for episode in _episodes(env, episodes, seed, recorder, status):
+                done.append(episode)
+                _print_episode(len(done), episode, console)
+                if out is not None:
+                    _write_episodes(out / "episodes.csv", done)
     finally:
         env.close()
         if recorder is not None:
             recorder.close()
-    _print_summary(task, done, console)
+    _print_summary(task, done, options == EnvOptions(), console)
     for path in (out, video):
         if path is not None:
             console.print(f"written     {path}")
@@ -70,14 +78,17 @@ def rollout(
 
 
 def _episodes(
-    env: SplitStepEnvironment, count: int, seed: int, recorder: VideoFile | None
+    env: SplitStepEnvironment, count: int, seed: int, recorder: VideoFile | None, status: Status
 ) -> Iterator[Episode]:
     rng = np.random.default_rng(seed)
-    for _ in range(count):
+    most = f" of {env.spec.episode_steps}" if env.spec.episode_steps else ""
+    for number in range(1, count + 1):
         start = time.perf_counter()
         score, agent_steps, frames, faults = 0.0, -1, 0, []
         for step in _time_steps(env, rng):
             score, agent_steps, frames = score + step.score, agent_steps + 1, frames + step.frames
+            if agent_steps % _STATUS_STEPS == 0:
+                status.update(f"episode {number}: {agent_steps}{most} agent steps")
             if step.fault:
                 faults.append(step.fault)
             if recorder is not None:
@@ -112,10 +123,10 @@ def _print_episode(number: int, episode: Episode, console: Console) -> None:
     console.print(f"{line}; simulator fault: {episode.fault}" if episode.fault else line)
 
 
-def _print_summary(task: str, episodes: list[Episode], console: Console) -> None:
+def _print_summary(task: str, episodes: list[Episode], protocol_of_the_paper: bool, console: Console) -> None:
     faults = sum(bool(episode.fault) for episode in episodes)
     line = f"mean        score {fmean(episode.score for episode in episodes):8.1f}   random policy"
-    if task in paper_scores():
+    if protocol_of_the_paper and task in paper_scores():
         line += f"; {METHOD} reaches {paper_scores()[task]:.0f} in the paper"
     if faults:
         line += f"; simulator faults in {faults} of {len(episodes)} episodes"

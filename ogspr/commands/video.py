@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,24 @@ _FORMATS = (".mp4", ".gif")
 class VideoFile:
     """Writes (channels, height, width) frames to an .mp4 or .gif file, enlarged by whole pixels."""
 
-    def __init__(self, path: Path) -> None:
-        if path.suffix not in _FORMATS:
+    @staticmethod
+    def check(path: Path) -> None:
+        """Refuses what could only fail later."""
+        if path.suffix.lower() not in _FORMATS:
             raise UserError(f"a video file must end in .mp4 or .gif, got {path.name}.")
-        try:
-            import imageio.v2 as imageio
-        except ImportError:
-            raise UserError("videos need imageio: pip install 'ogspr[video]'.") from None
+        if find_spec("imageio") is None or find_spec("imageio_ffmpeg") is None:
+            raise UserError("videos need two more packages: pip install imageio imageio-ffmpeg.")
+
+    def __init__(self, path: Path) -> None:
+        self.check(path)
+        import imageio.v2 as imageio
+
         make_folder(path.parent)
         with writing(path):  # the writer opens it late, and then says less
             path.touch()
         settings: dict[str, Any] = (
             {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
-            if path.suffix == ".mp4"
+            if path.suffix.lower() == ".mp4"
             else {"duration": 1000 / _FRAMES_PER_SECOND, "loop": 0}
         )
         self._writer = imageio.get_writer(path, **settings)

@@ -188,7 +188,7 @@ def _load_game(game: AtariGame, protocol: AtariProtocol, seed: int) -> Any:
     try:
         from ale_py import ALEInterface, LoggerMode, roms
     except ImportError:
-        raise UserError("Atari needs the package ale-py: pip install 'ogspr[atari]'.") from None
+        raise UserError("Atari needs one more package: pip install 'ale-py>=0.12,<0.13'.") from None
     ALEInterface.setLoggerMode(LoggerMode.Error)
     ale = ALEInterface()
     # ALE takes signed 32-bit seeds and reads -1 as "the clock".

@@ -22,6 +22,7 @@ from ogspr.errors import UserError, unknown
 BACKENDS = ("egl", "osmesa", "glfw")
 _DISABLED = ("disable", "disabled", "off", "false", "0")  # MuJoCo's words for "no rendering"
 _DECISION = "OGSPR_GL_DECISION"  # how workers learn what their parent found out
+_USERS_CHOICES = ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID")
 _PROBE_SECONDS = 120
 _REASON_LENGTH = 90
 _SOFTWARE_RENDERERS = ("llvmpipe", "softpipe", "swrast", "software")
@@ -98,8 +99,9 @@ def find(cuda_device: int = 0) -> Backend:
             return found
         failures.append(f"{candidate}: {reason}")
     tried = "; ".join(failures)
-    if wanted := os.environ.get("MUJOCO_GL"):
-        raise UserError(f"MUJOCO_GL={wanted} does not work here ({tried}); unset it to have one chosen.")
+    chosen = [f"{name}={os.environ[name]}" for name in _USERS_CHOICES if os.environ.get(name)]
+    if chosen:
+        raise UserError(f"{' '.join(chosen)} does not work here ({tried}); unset it to have one chosen.")
     raise UserError(f"no working OpenGL was found ({tried}). Install one, then try again:\n{INSTALL_HELP}")
 
 
@@ -113,7 +115,7 @@ def _candidates(cuda_device: int) -> Iterator[_Candidate]:
     if wanted in _DISABLED and wanted:
         raise UserError(f"MUJOCO_GL={wanted} switches rendering off; unset it to train from pixels.")
     if wanted and wanted not in BACKENDS:
-        raise unknown("GL backend MUJOCO_GL", wanted, BACKENDS)
+        raise unknown("GL backend MUJOCO_GL", wanted, BACKENDS, hint="Unset it to have one chosen.")
     for name in (wanted,) if wanted else ("egl", "osmesa", "glfw"):
         if name == "egl":
             yield from (_Candidate("egl", device) for device in _egl_devices(cuda_device))

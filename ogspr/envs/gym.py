@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import zlib
 from collections.abc import Callable
 from importlib.metadata import version
@@ -29,15 +30,18 @@ def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
     """The frame source for `gym:<id>`."""
     import gymnasium
 
+    module, _, registered_id = env_id.rpartition(":")  # gymnasium's own way to name what registers an id
     try:
-        registered = gymnasium.spec(env_id)
+        if module:
+            importlib.import_module(module)
+        registered = gymnasium.spec(registered_id)
     except gymnasium.error.Error:
-        raise unknown("Gymnasium environment", env_id, gymnasium.registry) from None
+        hint = "Atari games are atari:<Game>." if registered_id.startswith("ALE/") else ""
+        raise unknown("Gymnasium environment", env_id, gymnasium.registry, hint) from None
     except ModuleNotFoundError as error:
         raise UserError(f"gym:{env_id}: the module {error.name} is not installed.") from None
-    if "mujoco" in str(registered.entry_point):
-        gl.activate()
-    return GymnasiumSource(f"gym:{env_id}", _make_rendering(env_id), seed, options)
+    backend = gl.activate() if "mujoco" in str(registered.entry_point) else None
+    return GymnasiumSource(f"gym:{env_id}", _make_rendering(env_id), seed, options, backend)
 
 
 def _make_rendering(env_id: str) -> Any:
@@ -63,8 +67,16 @@ class GymnasiumSource:
     that the same picture comes out.
     """
 
-    def __init__(self, name: str, env: Any, seed: int, options: EnvOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        env: Any,
+        seed: int,
+        options: EnvOptions,
+        mujoco_backend: gl.Backend | None = None,  # what draws, where it is known to be MuJoCo
+    ) -> None:
         options.refuse_except("gymnasium", "image_size", "frame_stack", "action_repeat")
+        self._name = name
         self._env = env
         self._seed = seed
         self._episode = -1
@@ -78,6 +90,9 @@ class GymnasiumSource:
         limit = getattr(env.spec, "max_episode_steps", None)
         channels = self._last_frame.shape[0]
         frame_stack = options.frame_stack or (4 if channels == 1 else 3)
+        libraries = {"gymnasium": "gymnasium", "opencv": "opencv-python-headless"}
+        if mujoco_backend is not None:
+            libraries["mujoco"] = "mujoco"
         self.spec = EnvSpec(
             name=name,
             frame_shape=(channels, options.image_size, options.image_size),
@@ -91,7 +106,8 @@ class GymnasiumSource:
                 "image_size": options.image_size,
                 "frame_stack": frame_stack,
             },
-            versions={"gymnasium": version("gymnasium"), "opencv": version("opencv-python-headless")},
+            versions={name: version(package) for name, package in libraries.items()},
+            renderer="" if mujoco_backend is None else mujoco_backend.renderer,
         )
 
     def reset(self) -> RawStep:
@@ -170,7 +186,7 @@ class GymnasiumSource:
     def _resized(self, observation: Any) -> UInt8Array:
         import cv2
 
-        picture = self._picture(observation)
+        picture = _checked_picture(self._name, self._picture(observation))
         size = (self._image_size, self._image_size)
         if picture.shape[:2] != size:
             picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
@@ -192,8 +208,7 @@ def _action_conversion(name: str, space: Any) -> tuple[Callable[[Action], Any], 
     low, high = space.low, space.high
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise UserError(
-            f"{name}: the action space has infinite bounds; "
-            "wrap it in gymnasium.wrappers.RescaleAction or give it finite ones."
+            f"{name}: the action space has infinite bounds; wrap the environment in one that has finite ones."
         )
 
     def scaled(action: Action) -> npt.NDArray[Any]:
@@ -205,17 +220,34 @@ def _action_conversion(name: str, space: Any) -> tuple[Callable[[Action], Any], 
     return scaled, ContinuousActions(int(np.prod(low.shape)))
 
 
-def _picture_reader(name: str, env: Any) -> Callable[[Any], UInt8Array]:
+def _picture_reader(name: str, env: Any) -> Callable[[Any], npt.NDArray[Any]]:
     """From an observation to an (H, W) or (H, W, 3) picture."""
     from gymnasium import spaces
 
     space = env.observation_space
     is_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8
     if is_bytes and (len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[-1] in (1, 3))):
-        return lambda observation: np.asarray(observation, np.uint8)
+        shape = space.shape
+        return lambda observation: _declared(name, np.asarray(observation), shape)
     if env.render_mode == "rgb_array":
-        return lambda _observation: np.asarray(env.render(), np.uint8)
+        return lambda _observation: np.asarray(env.render())
     raise UserError(
         f"{name}: observation space {space} is no picture and the environment does not render one; "
-        'expected a uint8 Box of shape (height, width, 3 or 1), or render_mode="rgb_array".'
+        'expected a uint8 Box (height, width) or (height, width, 1 or 3), or render_mode="rgb_array".'
     )
+
+
+def _declared(name: str, picture: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if picture.shape != shape:
+        raise UserError(f"{name} returned a picture of shape {picture.shape}; its space says {shape}.")
+    return picture
+
+
+def _checked_picture(name: str, picture: npt.NDArray[Any]) -> UInt8Array:
+    """Anything but bytes would be cut down silently: 0.5 to black, 300 to 44."""
+    if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
+        raise UserError(
+            f"{name} returned a picture of type {picture.dtype} and shape {picture.shape}; "
+            "expected uint8, (height, width) or (height, width, channels)."
+        )
+    return picture

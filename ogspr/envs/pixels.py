@@ -100,6 +100,7 @@ class PixelEnvironment:
         return self._current
 
     def close(self) -> None:
+        self._current = None  # a step after this asks for a reset
         self._source.close()
 
     @property

@@ -289,7 +289,10 @@ class WorkerEnvironment:
         self._process.join(_GRACE_SECONDS)
         code = self._process.exitcode
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        return WorkerDied(f"{self._name}: the worker process {self.pid} died ({how}).")
+        message = f"{self._name}: the worker process {self.pid} died ({how})."
+        if self._spec is None and code == 1:
+            message += " A script that starts workers needs `if __name__ == '__main__':` around what it does."
+        return WorkerDied(message)
 
 
 def _fields_in(memory: SharedMemory, spec: EnvSpec) -> Fields:

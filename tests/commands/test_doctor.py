@@ -61,7 +61,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(doctor, "version", version)
     findings = {finding.detail: finding for finding in doctor._packages()}
     assert findings["ale-py is not installed"].status == "warn"
-    assert findings["ale-py is not installed"].fix == "pip install 'ogspr[atari]'"
+    assert findings["ale-py is not installed"].fix == "pip install ale-py"
     assert findings["mujoco is not installed"].status == "FAIL"
 
 

@@ -98,8 +98,13 @@ def test_the_users_choice_is_respected(probes, undecided):
 
 
 def test_the_users_device_is_respected(probes, undecided):
+    undecided.setenv("MUJOCO_EGL_DEVICE_ID", "7")
+    probes([NVIDIA], {("egl", "0"): "NVIDIA"})
+    with pytest.raises(UserError, match="MUJOCO_EGL_DEVICE_ID=7 does not work here"):
+        gl.find()
     undecided.setenv("MUJOCO_EGL_DEVICE_ID", "1")
     tried = probes([NVIDIA, SOFTWARE], {("egl", "1"): "llvmpipe"})
+    tried.clear()
     assert gl.find().device == 1
     assert tried == [("egl", "1")]
 

@@ -27,6 +27,8 @@ def test_rendered_pictures_serve_where_the_observation_is_none():
 def test_a_mujoco_environment_of_gymnasium_draws():
     env = make("gym:InvertedPendulum-v5", seed=0)
     assert len(np.unique(env.reset().observation)) > 2
+    assert env.spec.renderer
+    assert "mujoco" in env.spec.versions
     env.close()
 
 
@@ -89,6 +91,23 @@ def test_an_infinite_reward_cuts_the_episode():
     assert "non-finite reward inf" in steps[-1].fault
     env.reset()
     assert env.step(np.asarray(0)).reward == 1.0
+
+
+@pytest.mark.parametrize("name", ["float_pictures", "wrong_shape"])
+def test_pictures_that_break_their_declaration_are_refused(name):
+    with pytest.raises(UserError, match="returned a picture of"):
+        world(name)
+
+
+def test_atari_ids_are_led_to_our_name_for_them():
+    with pytest.raises(UserError, match="Atari games are atari:<Game>"):
+        make("gym:ALE/Nonesuch-v5", seed=0)
+
+
+def test_gymnasiums_module_prefix_works():
+    env = make("gym:gymnasium.envs.classic_control:CartPole-v1", seed=0)
+    assert env.spec.actions == DiscreteActions(2)
+    env.close()
 
 
 def test_a_factory_may_ask_for_the_seed():

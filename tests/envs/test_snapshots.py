@@ -8,11 +8,12 @@ import pytest
 from ogspr.envs import EnvOptions, make
 from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import SnapshotError
+from ogspr.reference import paper_scores
 from tests.helpers.trajectories import continuation, fingerprint, in_another_process, play, save_snapshot
 
 DMC = [f"dmc:{task.name}" for task in dmc_tasks()]
 DMC_GROUPS = [DMC[start : start + 7] for start in range(0, len(DMC), 7)]
-ATARI = ["atari:Pong", "atari:Breakout", "atari:MsPacman", "atari:Qbert"]
+ATARI = sorted(name for name in paper_scores() if name.startswith("atari:"))
 OTHERS = ["gym:CartPole-v1", "examples.chase:make"]
 
 

@@ -1,6 +1,7 @@
 """Worker processes: the same environment, and every way in which one can end."""
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -187,7 +188,7 @@ def test_real_signals_at_any_moment_leave_a_worker_that_goes_on(open_worker):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     assert interrupts > 50, "the test hardly interrupted anything"
-    assert all(later > earlier for earlier, later in zip(rewards, rewards[1:], strict=False))
+    assert all(later > earlier for earlier, later in itertools.pairwise(rewards))
 
 
 def test_a_worker_that_nobody_holds_any_more_ends():

@@ -70,6 +70,16 @@ class NeedsALibrary(Counter):
         raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
 
 
+class FloatPictures(Counter):
+    def picture(self):
+        return np.full((84, 84), 0.5, np.float32)
+
+
+class WrongShape(Counter):
+    def picture(self):
+        return np.zeros((10, 10), np.uint8)
+
+
 class InfiniteReward(Counter):
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
@@ -130,6 +140,14 @@ def with_own_snapshot():
 
 def needs_a_library():
     return NeedsALibrary()
+
+
+def float_pictures():
+    return FloatPictures()
+
+
+def wrong_shape():
+    return WrongShape()
 
 
 def unbuildable():
