@@ -64,7 +64,7 @@ class GymnasiumSource:
 
     Gymnasium has no notion of saving an environment's state. Every episode here starts with a seed of
     its own, so the state is that seed and the actions since; restoring plays them again and checks
-    that the same picture comes out.
+    that the same pictures and rewards come out.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class GymnasiumSource:
                 "image_size": options.image_size,
                 "frame_stack": frame_stack,
             },
-            versions={name: version(package) for name, package in libraries.items()},
+            versions={library: version(package) for library, package in libraries.items()},
             renderer="" if mujoco_backend is None else mujoco_backend.renderer,
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ogspr.envs.protocol import FrameSource, RawStep
 from ogspr.errors import SimulationFault, SnapshotError
-from ogspr.types import Action, EnvSpec, Snapshot, TimeStep, UInt8Array
+from ogspr.types import Action, EnvSpec, Float64Array, Snapshot, TimeStep, UInt8Array
 
 RewardTransform = Callable[[float], float]
 
@@ -34,6 +34,7 @@ class PixelEnvironment:
         self._source = source
         self._reward_transform = reward_transform
         self._stack: UInt8Array = np.zeros(source.spec.observation_shape, np.uint8)
+        self._proprioception: Float64Array = np.zeros(source.spec.proprioception_size)
         self._current: TimeStep | None = None
 
     @property
@@ -43,8 +44,7 @@ class PixelEnvironment:
     def reset(self) -> TimeStep:
         first, fault = self._first_step()
         self._stack = np.tile(first.frame, (self.spec.frame_stack, 1, 1))
-        self._current = self._time_step(first, fault)
-        return self._current
+        return self._arrive(first, fault)
 
     def step(self, action: Action) -> TimeStep:
         if self._current is None or self._current.last:
@@ -56,12 +56,10 @@ class PixelEnvironment:
                 raise SimulationFault(f"non-finite reward {raw.reward}")
         except SimulationFault as fault:
             # The episode ends with what was last seen, and no reward.
-            unseen = RawStep(self._newest_frame, truncated=True, proprioception=self._current.proprioception)
-            self._current = self._time_step(unseen, str(fault))
-            return self._current
+            unseen = RawStep(self._newest_frame, truncated=True, proprioception=self._proprioception)
+            return self._arrive(unseen, str(fault))
         self._stack = np.concatenate((self._stack[raw.frame.shape[0] :], raw.frame))
-        self._current = self._time_step(raw)
-        return self._current
+        return self._arrive(raw)
 
     def snapshot(self) -> Snapshot:
         current = self._current
@@ -73,7 +71,7 @@ class PixelEnvironment:
             "versions": dict(self.spec.versions),
             "source": self._source.state(),
             "observation": self._stack.copy(),
-            "proprioception": current.proprioception.copy(),
+            "proprioception": self._proprioception.copy(),
             "reward": current.reward,
             "score": current.score,
             "terminated": current.terminated,
@@ -87,6 +85,7 @@ class PixelEnvironment:
         saved = cast(dict[str, Any], snapshot)
         self._source.set_state(saved["source"])
         self._stack = np.array(saved["observation"], np.uint8)
+        self._proprioception = np.array(saved["proprioception"], np.float64)
         self._current = TimeStep(
             observation=self._stack.copy(),
             reward=saved["reward"],
@@ -94,7 +93,7 @@ class PixelEnvironment:
             terminated=saved["terminated"],
             truncated=saved["truncated"],
             frames=saved["frames"],
-            proprioception=np.array(saved["proprioception"], np.float64),
+            proprioception=self._proprioception.copy(),
             fault=saved["fault"],
         )
         return self._current
@@ -117,18 +116,21 @@ class PixelEnvironment:
                 faults.append(f"reset failed: {fault}")
         raise RuntimeError(f"{self.spec.name} could not be reset in {_RESET_ATTEMPTS} attempts: {faults[-1]}")
 
-    def _time_step(self, raw: RawStep, fault: str = "") -> TimeStep:
+    def _arrive(self, raw: RawStep, fault: str = "") -> TimeStep:
+        """Makes `raw` the current time step, its frame being the newest of the stack already."""
+        self._proprioception = raw.proprioception
         # Copies: what is handed out is the caller's, and nothing the caller does to it comes back.
-        return TimeStep(
+        self._current = TimeStep(
             observation=self._stack.copy(),
             reward=self._reward_transform(raw.reward),
             score=raw.reward,
             terminated=raw.terminated,
             truncated=raw.truncated,
             frames=raw.frames,
-            proprioception=raw.proprioception,
+            proprioception=raw.proprioception.copy(),
             fault=fault,
         )
+        return self._current
 
 
 def _check_fits(snapshot: Snapshot, spec: EnvSpec) -> None:

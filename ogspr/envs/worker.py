@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import connection
@@ -32,6 +33,7 @@ from ogspr.types import Action, EnvSpec, Snapshot, TimeStep
 
 _STEP, _CALL, _CLOSE = range(3)
 _LIVENESS_SECONDS = 0.1  # how soon the death of a worker is noticed
+_AWAKE_SECONDS = 1e-4  # how long a worker stays awake for the next request
 _GRACE_SECONDS = 3.0  # how long a worker may take to close before it is ended
 _FAULT_BYTES = 1024
 _STEP_PENDING = "finish the step that was begun first"
@@ -371,7 +373,7 @@ def _serve(build: Callable[[], Environment], pipe: Any, request: Any, response: 
 
 def _answer_requests(env: Environment, fields: Fields, pipe: Any, request: Any, response: Any) -> None:
     while True:
-        request.acquire()
+        _wait_for(request)
         sequence, command = int(fields["sequence"]), int(fields["command"])
         if sequence == int(fields["received"]):
             continue  # delivered twice
@@ -392,6 +394,15 @@ def _answer_requests(env: Environment, fields: Fields, pipe: Any, request: Any, 
         response.release()
         if reply is not None:
             pipe.send(reply)
+
+
+def _wait_for(request: Any) -> None:
+    """Looks for the next request for a moment before it sleeps: waking up a core is what costs most."""
+    give_up = time.perf_counter() + _AWAKE_SECONDS
+    while time.perf_counter() < give_up:
+        if request.acquire(block=False):
+            return
+    request.acquire()
 
 
 def _failure(error: Exception) -> tuple[str, Any]:

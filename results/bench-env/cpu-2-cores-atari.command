@@ -1,1 +1,1 @@
-ogspr bench env atari:Pong atari:Breakout examples.chase:make --steps 500 --rounds 7
+ogspr bench env atari:Pong atari:Breakout examples.chase:make --steps 500 --rounds 9

@@ -49,6 +49,16 @@ def test_gymnasium_environments_go_on(tmp_path):
 
 
 @pytest.mark.usefixtures("opengl")
+def test_proprioception_that_was_handed_out_does_not_come_back_either():
+    env = make("dmc:cheetah-run", seed=0, options=EnvOptions(image_size=8))
+    step = env.reset()
+    original = step.proprioception.copy()
+    step.proprioception[:] = 7.0
+    np.testing.assert_array_equal(env.snapshot()["proprioception"], original)
+    env.close()
+
+
+@pytest.mark.usefixtures("opengl")
 def test_a_snapshot_right_after_a_reset_goes_on():
     env = make("dmc:walker-walk", seed=0)
     env.reset()

@@ -319,7 +319,7 @@ def start_script(folder, then, *arguments):
     process = subprocess.Popen(
         [sys.executable, str(script), *arguments],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
