@@ -162,7 +162,7 @@ class DmcSource:
         # dm_control leaves every step with positions and sensors up to date (its "legacy step").
         mujoco.mj_step1(model, data)
         for key, value in saved["task"].items():
-            setattr(task, key, value)
+            setattr(task, key, _saved(value))  # a copy: the snapshot is the caller's
         task.random.set_state(tuple(saved["random"]))
         self._env._step_count = saved["step_count"]
         self._env._reset_next_step = saved["reset_next_step"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from ogspr.errors import UserError, unknown
 
-BACKENDS = ("egl", "osmesa", "glfw")
+BACKENDS = ("egl", "osmesa", "glfw")  # in the order in which they are tried
 _DISABLED = ("disable", "disabled", "off", "false", "0")  # MuJoCo's words for "no rendering"
 _DECISION = "OGSPR_GL_DECISION"  # how workers learn what their parent found out
 _USERS_CHOICES = ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID")
@@ -112,11 +112,11 @@ def nvidia_gpu_present() -> bool:
 
 def _candidates(cuda_device: int) -> Iterator[_Candidate]:
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
-    if wanted in _DISABLED and wanted:
+    if wanted in _DISABLED:
         raise UserError(f"MUJOCO_GL={wanted} switches rendering off; unset it to train from pixels.")
     if wanted and wanted not in BACKENDS:
         raise unknown("GL backend MUJOCO_GL", wanted, BACKENDS, hint="Unset it to have one chosen.")
-    for name in (wanted,) if wanted else ("egl", "osmesa", "glfw"):
+    for name in (wanted,) if wanted else BACKENDS:
         if name == "egl":
             yield from (_Candidate("egl", device) for device in _egl_devices(cuda_device))
         else:

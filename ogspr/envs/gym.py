@@ -85,7 +85,7 @@ class GymnasiumSource:
         self._image_size = options.image_size
         self._native_action, actions = _action_conversion(name, env.action_space)
         self._picture = _picture_reader(name, env)
-        self._last_frame = self._first_picture(name)
+        self._last_frame = self._first_picture()
         self._checksum = 0
         limit = getattr(env.spec, "max_episode_steps", None)
         channels = self._last_frame.shape[0]
@@ -169,7 +169,7 @@ class GymnasiumSource:
         seen = self._last_frame.tobytes() + np.float64(reward).tobytes()
         self._checksum = zlib.crc32(seen, self._checksum)
 
-    def _first_picture(self, name: str) -> UInt8Array:
+    def _first_picture(self) -> UInt8Array:
         """Tries out reset and drawing, which for many environments need a library of their own."""
         from gymnasium.error import DependencyNotInstalled
 
@@ -177,7 +177,7 @@ class GymnasiumSource:
             observation, _ = self._env.reset(seed=self._episode_seed(0))
             return self._resized(observation)
         except (DependencyNotInstalled, ImportError) as error:
-            raise UserError(f"{name} cannot be drawn: {' '.join(str(error).split())}") from None
+            raise UserError(f"{self._name} cannot be drawn: {' '.join(str(error).split())}") from None
 
     def _episode_seed(self, episode: int) -> int:
         words = np.random.SeedSequence(self._seed, spawn_key=(episode,)).generate_state(1)

@@ -42,6 +42,7 @@ class PixelEnvironment:
         return self._source.spec
 
     def reset(self) -> TimeStep:
+        self._current = None
         first, fault = self._first_step()
         self._stack = np.tile(first.frame, (self.spec.frame_stack, 1, 1))
         return self._arrive(first, fault)
@@ -50,6 +51,7 @@ class PixelEnvironment:
         if self._current is None or self._current.last:
             raise RuntimeError(f"{self.spec.name}: call reset() before the first step of an episode")
         action = self.spec.actions.checked(action)
+        self._current = None  # a step that raises leaves a simulator nobody knows the state of
         try:
             raw = self._source.step(action)
             if not math.isfinite(raw.reward):
@@ -83,6 +85,7 @@ class PixelEnvironment:
     def restore(self, snapshot: Snapshot) -> TimeStep:
         _check_fits(snapshot, self.spec)
         saved = cast(dict[str, Any], snapshot)
+        self._current = None
         self._source.set_state(saved["source"])
         self._stack = np.array(saved["observation"], np.uint8)
         self._proprioception = np.array(saved["proprioception"], np.float64)

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import connection
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
@@ -172,6 +173,16 @@ class WorkerEnvironment:
         if self._closed:
             return
         self._closed = True
+        try:
+            self._end_process()
+        except BaseException:
+            self._process.kill()  # whoever interrupts a farewell wants none
+            raise
+        finally:
+            self._release_memory()
+            self._pipe.close()
+
+    def _end_process(self) -> None:
         if self._process.is_alive() and self._memory is not None:
             self._submit(_CLOSE)
             self._process.join(_GRACE_SECONDS)
@@ -179,10 +190,23 @@ class WorkerEnvironment:
             if self._process.is_alive():
                 end()
                 self._process.join(_GRACE_SECONDS)
-        self._pipe.close()
+
+    def _release_memory(self) -> None:
         self._fields = {}
+        if self._memory is None:
+            self._open_memory_nobody_used()
         if self._memory is not None:
             self._memory.close()
+
+    def _open_memory_nobody_used(self) -> None:
+        """A worker that was built and never asked for anything still has a named segment to remove."""
+        if self._pipe_in_use:
+            return
+        with contextlib.suppress(EOFError, OSError):
+            if self._pipe.poll():
+                kind, value = self._pipe.recv()
+                if kind == "ok":
+                    self._attach(value[1])
 
     def __del__(self) -> None:
         if hasattr(self, "_process"):  # not where the constructor failed
@@ -192,23 +216,27 @@ class WorkerEnvironment:
         try:
             spec, memory_name = self._opened(self._read_message())
             self._pipe_in_use = False
-            self._memory = SharedMemory(memory_name)
-            # Both sides have it open: without a name nothing can be left behind.
-            self._memory.unlink()
-            self._fields = _fields_in(self._memory, spec)
+            self._fields = _fields_in(self._attach(memory_name), spec)
             self._spec = spec
         except BaseException:
             self.close()
             raise
 
+    def _attach(self, memory_name: str) -> SharedMemory:
+        self._memory = SharedMemory(memory_name)
+        # Both sides have it open: without a name nothing can be left behind.
+        self._memory.unlink()
+        return self._memory
+
     def _call(self, method: str, *arguments: Any) -> Any:
+        message = ForkingPickler.dumps((method, arguments))
         _ = self.spec  # built by now
         self._check_idle()
         self._pipe_in_use = True
         self._submit(_CALL)
         try:
             # After the semaphore: the worker reads while we write, so no pipe is ever full for good.
-            self._pipe.send((method, arguments))
+            self._pipe.send_bytes(message)
         except OSError:
             raise self._death() from None
         self._pipe_in_use = False
@@ -221,6 +249,8 @@ class WorkerEnvironment:
 
     def _check_idle(self) -> None:
         self._check_open()
+        if not self._process.is_alive():
+            raise self._death()
         if self._outstanding(_STEP):
             raise RuntimeError(_STEP_PENDING)
         if self._outstanding(_CALL):  # it was interrupted: nobody waits for its answer any more

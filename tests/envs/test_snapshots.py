@@ -170,6 +170,21 @@ def test_a_world_that_does_not_repeat_itself_is_found_out():
     env.step(np.asarray(0))
     with pytest.raises(SnapshotError, match="does not repeat itself"):
         env.restore(env.snapshot())
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(np.asarray(0))
+
+
+def test_a_step_that_raised_ends_the_episode_so_that_no_snapshot_holds_it():
+    env = make("tests.helpers.worlds:raising", seed=0)
+    env.reset()
+    env.step(np.asarray(0))
+    env.step(np.asarray(0))
+    with pytest.raises(ValueError, match="fell apart"):
+        env.step(np.asarray(0))
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.snapshot()
+    env.reset()
+    env.restore(env.snapshot())
 
 
 @pytest.mark.usefixtures("opengl")

@@ -3,6 +3,8 @@
 import gc
 import itertools
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -98,9 +100,9 @@ def test_a_dying_worker_is_reported_at_once(open_worker, name, how):
     with pytest.raises(WorkerDied, match=how):
         env.step(ACTION)
     assert time.monotonic() - start < 5
-    with pytest.raises(WorkerDied):
-        env.finish_step()
-    env.close()
+    for call in (env.finish_step, env.reset, env.snapshot, lambda: env.step(ACTION)):
+        with pytest.raises(WorkerDied, match=how):
+            call()
 
 
 def interrupt_once(monkeypatch, thing, method, *, after: bool):
@@ -144,7 +146,7 @@ def test_an_interrupted_call_is_forgotten_and_the_next_one_answered(open_worker,
     assert env.step(ACTION).reward == 1.0
 
 
-@pytest.mark.parametrize("method", ["send", "recv"])
+@pytest.mark.parametrize("method", ["send_bytes", "recv"])
 def test_a_message_cut_in_half_is_an_error_and_no_hang(open_worker, monkeypatch, method):
     env = open_worker("endless")
     env.reset()
@@ -208,6 +210,35 @@ def test_several_workers_start_side_by_side():
     assert [env.reset().reward for env in envs] == [0.0] * 3
     for env in envs:
         env.close()
+
+
+def test_a_worker_that_was_built_and_never_used_leaves_nothing():
+    env = launch(f"{WORLDS}:counter", seed=0)
+    assert env._pipe.poll(30), "it was never built"
+    [segment] = segments(env.pid)
+    assert segment.exists()
+    env.close()
+    assert not segment.exists()
+
+
+def test_an_interrupted_close_still_ends_the_worker(open_worker, monkeypatch):
+    env = open_worker("slow")
+    env.reset()
+    env.step(ACTION)
+    env.step(ACTION)
+    env.begin_step(ACTION)
+    interrupt_once(monkeypatch, env._process, "join", after=False)
+    with pytest.raises(KeyboardInterrupt):
+        env.close()
+    assert wait_until_dead(env.pid)
+
+
+def test_an_argument_that_cannot_be_sent_does_no_harm(open_worker):
+    env = open_worker("counter")
+    env.reset()
+    with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+        env.restore({"name": lambda: None})
+    assert env.step(ACTION).reward == 1.0
 
 
 def test_a_worker_can_be_closed_before_it_is_built():
@@ -278,11 +309,16 @@ def test_closing_ends_a_worker_that_does_not_answer(open_worker):
 
 
 def test_no_shared_memory_is_left_behind(open_worker):
-    before = set(Path("/dev/shm").iterdir())
     env = open_worker("counter")
     env.reset()
-    new = set(Path("/dev/shm").iterdir()) - before
-    assert not [file for file in new if file.name.startswith("psm_")], "the segment still has a name"
+    [segment] = segments(env.pid)
+    assert not segment.exists(), "the segment still has a name"
+
+
+def segments(pid: int) -> set[Path]:
+    """The shared memory that a process has open."""
+    mapped = re.findall(r"(/dev/shm/psm_\w+)", Path(f"/proc/{pid}/maps").read_text())
+    return {Path(name) for name in mapped}
 
 
 def alive(pid: int) -> bool:
