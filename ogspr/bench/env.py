@@ -26,7 +26,7 @@ from rich.table import Table
 
 from ogspr.envs import EnvOptions, SplitStepEnvironment, dmc, gl, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import make_folder, write_csv, writing
+from ogspr.records.files import claim_file, write_csv
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
@@ -57,7 +57,9 @@ def bench_env(
     if not tasks:
         raise UserError("name at least one environment, for example: ogspr bench env dmc:cheetah-run")
     if out is not None:
-        _check_results_file(out)
+        if out.suffix != ".csv":
+            raise UserError(f"cannot write {out}: the results file must end in .csv.")
+        claim_file(out)
     for task in tasks:  # a misspelt name is found before anything is measured
         launch(task, seed=0, worker=False).close()
     hardware = _hardware()
@@ -287,15 +289,6 @@ def _table(task: str, results: list[Result]) -> Table:
             result.contender, f"{result.per_second:.1f}", f"{result.milliseconds:.3f}", f"{result.ratio:.2f}"
         )
     return table
-
-
-def _check_results_file(path: Path) -> None:
-    """Finds out before minutes of measuring that the numbers could not be written."""
-    if path.suffix != ".csv":
-        raise UserError(f"cannot write {path}: the results file must end in .csv.")
-    make_folder(path.parent)
-    with writing(path):
-        path.touch()
 
 
 def _write_results(path: Path, results: list[Result], hardware: str) -> None:

@@ -82,9 +82,7 @@ def _packages() -> Iterator[Finding]:
             missing.append(name)
     yield Finding("packages", "ok", ", ".join(f"{name} {number}" for name, number in present.items()))
     for name in missing:
-        fix = f"pip install {name}"
-        if name == "dm_control":  # see pyproject.toml
-            fix = "pip install --no-deps 'dm_control>=1.0.50,<1.1'"
+        fix = dmc.INSTALL_COMMAND if name == "dm_control" else f"pip install {name}"
         status: Status = "warn" if name in _OPTIONAL else "FAIL"
         yield Finding("packages", status, f"{name} is not installed", fix)
 

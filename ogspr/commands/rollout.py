@@ -54,12 +54,12 @@ def rollout(
     recorder = None
     done: list[Episode] = []
     try:
-        what = manifest(env.spec, policy="uniform random", episodes=episodes, seed=seed)
+        spec = env.spec  # waits until it is built: nothing is written for one that cannot be
         if out is not None:
             make_folder(out)
-            write_manifest(out, what)
+            write_manifest(out, manifest(spec, policy="uniform random", episodes=episodes, seed=seed))
         recorder = VideoFile(video) if video is not None else None
-        _print_spec(env.spec, console)
+        _print_spec(spec, console)
         with console.status("") as status:  # shown in terminals only
             for episode in _episodes(env, episodes, seed, recorder, status):
                 done.append(episode)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ogspr.errors import UserError
-from ogspr.records.files import make_folder, writing
+from ogspr.records.files import claim_file
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -32,9 +32,7 @@ class VideoFile:
         self.check(path)
         import imageio.v2 as imageio
 
-        make_folder(path.parent)
-        with writing(path):  # the writer opens it late, and then says less
-            path.touch()
+        claim_file(path)  # the writer opens it late, and then says less
         settings: dict[str, Any] = (
             {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
             if path.suffix.lower() == ".mp4"

@@ -25,6 +25,8 @@ from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import SimulationFault, UserError, unknown
 from ogspr.types import Action, ContinuousActions, EnvSpec, Float64Array, Saved, Snapshot, UInt8Array
 
+# Without dependencies because of Python 3.13; pyproject.toml says more.
+INSTALL_COMMAND = "pip install --no-deps 'dm_control>=1.0.50,<1.1'"
 _QUADRUPED_CAMERA = 2  # camera 0 of the quadruped looks from far away
 _EPISODE_CONTROL_STEPS = 1000  # for the suite's few tasks that set no time limit of their own
 _UNBOUNDED = 1e6  # lqr's actuators are "bounded" by 1e10
@@ -55,9 +57,7 @@ def make_source(name: str, seed: int, options: EnvOptions) -> DmcSource:
     if name not in known:
         raise unknown("dmc task", name, known, hint="`ogspr tasks dmc` lists them.")
     if find_spec("dm_control") is None:
-        raise UserError(
-            "DeepMind Control needs the package dm_control: pip install --no-deps 'dm_control>=1.0.50,<1.1'."
-        )
+        raise UserError(f"DeepMind Control needs the package dm_control: {INSTALL_COMMAND}.")
     backend = gl.activate()
     domain, _, task = name.partition("-")
     return DmcSource(domain, task, seed=seed, options=options, gl_renderer=backend.renderer)

@@ -25,6 +25,13 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
+def claim_file(path: Path) -> None:
+    """Finds out before the work that its result could not be written; an existing file stays as it is."""
+    make_folder(path.parent)
+    with writing(path):
+        path.touch()
+
+
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     make_folder(path.parent)
     with writing(path), path.open("w", newline="", encoding="utf-8") as file:
