@@ -1,17 +1,21 @@
 """The records that cross module borders.
 
 Nothing here computes: these are the words that environments, replay, agents and records share.
-Arrays are numpy; an observation is channels-first uint8, as it is stored and as networks read it.
+Environments speak numpy, learners torch; an observation is channels-first uint8, as it is stored and as
+networks read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:  # environment workers read this file too, and do without torch
+    from torch import Tensor
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
@@ -124,3 +128,32 @@ class TimeStep:
     @property
     def last(self) -> bool:
         return self.terminated or self.truncated
+
+
+class Window(NamedTuple):
+    """B stretches of `horizon` consecutive steps from replay, s_t .. s_{t+horizon}, as tensors.
+
+    Pictures are named, not copied: `rows` holds the places of the frames o_{t-S+1} .. o_{t+horizon} (S
+    frames in a stack) in `frames`, so that a shift and the first use of a picture can be one pass.
+    Beyond a terminal everything is arbitrary; `alive` says where that begins.
+    """
+
+    starts: Tensor  # (B,) where each stretch begins in replay
+    frames: Tensor  # (slots, C, H, W) uint8
+    rows: Tensor  # (B, S + horizon) places in `frames`
+    actions: Tensor  # (B, horizon, A)
+    rewards: Tensor  # (B, horizon)
+    alive: Tensor  # (B, horizon + 1) 1 while no earlier step was terminal, then 0
+
+    @property
+    def horizon(self) -> int:
+        return self.rewards.shape[1]
+
+    def stack(self, k: int) -> Tensor:
+        """Places of the frames of s_{t+k}: (B, S)."""
+        frame_stack = self.rows.shape[1] - self.horizon
+        return self.rows[:, k : k + frame_stack]
+
+    def newest_frame(self, k: int) -> Tensor:
+        """Place of o_{t+k}, as a stack of one: (B, 1)."""
+        return self.stack(k)[:, -1:]

@@ -1,0 +1,1 @@
+"""Methods. One folder each; they meet the rest of the package through `protocol`."""

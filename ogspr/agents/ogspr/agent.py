@@ -1,0 +1,407 @@
+"""OG-SPR: acts, and learns from windows of replay (Algorithm 1)."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ogspr.agents.acting import Actor
+from ogspr.agents.actions import action_kind
+from ogspr.agents.ogspr import losses
+from ogspr.agents.ogspr.config import OGSPRConfig
+from ogspr.agents.ogspr.networks import ValueNetwork, frozen_view, make_policy, parameter_count
+from ogspr.agents.ogspr.noise import UpdateNoise, draw_update_noise
+from ogspr.agents.ogspr.tasks import Evidence
+from ogspr.agents.optimisation import ClippedAdamW, copy_state
+from ogspr.agents.protocol import Accelerator, State, WindowSource
+from ogspr.agents.tally import FailedUpdate, FailureWatch, Tally
+from ogspr.ops.representation import dead_share, effective_rank
+from ogspr.ops.returns import n_step_return
+from ogspr.types import Action, EnvSpec, UInt8Array, Window
+
+VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
+POLICY = "policy"
+
+
+class OGSPRAgent:
+    """One learner of one variant.
+
+    Args:
+        config: The variant.
+        spec: The environment it is made for.
+        seed: Decides the initial weights and everything that is left to chance later.
+        device: Where it computes.
+        accelerator: How its tensor code is run.
+    """
+
+    def __init__(
+        self, config: OGSPRConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
+    ) -> None:
+        self.config = config
+        self.updates = 0
+        self._accelerator = accelerator
+        self._device = device
+        self._actions = action_kind(
+            spec.actions,
+            temperature=config.gumbel_temperature,
+            discrete_noise_scale=config.discrete_noise_scale,
+        )
+        self._build_networks(spec, seed)
+        self._weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks}
+        self._horizon = max((task.horizon for task in config.tasks), default=0)
+        self._build_optimisers()
+        self._seed_generators(seed)
+        self._build_records()
+        self._build_functions()
+        self._step: Any = None
+        self._replay: WindowSource | None = None
+
+    # --- what the loop asks for -----------------------------------------------------------------
+
+    @property
+    def longest_horizon(self) -> int:
+        """The longest window it draws from replay."""
+        return max(self.config.n_step, self._horizon)
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action as replay stores it."""
+        return self._actions.size
+
+    @property
+    def parameter_count(self) -> int:
+        """Of the networks that learn."""
+        return parameter_count(self.value_network, self.policy)
+
+    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
+        """An action for one observation (C, H, W), or one for each of (N, C, H, W).
+
+        With `explore`, noisy, and uniformly random during the first steps.
+        """
+        batch = observation if observation.ndim == 4 else observation[None]
+        if explore and agent_steps < self.config.random_steps:
+            actions = np.stack([self._actions.sample(self._act_rng) for _ in batch])
+        else:
+            actor = self._explorer if explore else self._evaluator
+            actions = self._actions.to_environment(actor(batch, self._act_rng))
+        return actions if observation.ndim == 4 else actions[0]
+
+    def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
+        return self._actions.to_vector(action)
+
+    def updates_due(self, agent_steps: int) -> int:
+        """Updates that follow agent step number `agent_steps`, the first being 1."""
+        return self.config.updates_per_step if agent_steps > self.config.random_steps else 0
+
+    def update(self, replay: WindowSource) -> None:
+        """One update of all networks from `replay`, which is the same one at every call."""
+        if self._replay is None:
+            self._replay = replay
+            self._step = self._accelerator.step(partial(self._learn, replay), self._generator)
+        elif self._replay is not replay:
+            raise ValueError("an agent learns from one replay; make another agent for another replay")
+        if self.updates % self.config.target_period == 0:
+            self._sync_targets(replay)
+        self._step()
+        self.updates += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Means since the last call, and the health of the representations now. Waits for the device."""
+        health = {
+            f"{name}_{what}": float(measure(features))
+            for name, features in self._features.items()
+            for what, measure in (("effective_rank", effective_rank), ("dead_share", dead_share))
+        }
+        return self._tally.flush() | health | {"failed_updates": float(self._failures.total)}
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """Updates that were left out at the end because a number was not finite; an update late on a GPU."""
+        return self._failures.in_a_row
+
+    def last_failure(self) -> FailedUpdate:
+        return self._failures.report()
+
+    # --- one update -----------------------------------------------------------------------------
+
+    def _learn(self, replay: WindowSource) -> None:
+        """Everything between two target copies: reads and writes fixed tensors only."""
+        noise = self._draw_noise()
+        value, sequence = self._windows(replay, noise)
+        found = self._latents_and_target(value, sequence, noise)
+        h, sequence_h = found["online"].split((len(noise.now), len(noise.sequence_now)))
+        y, short_return, sequence_targets = found["target"]
+        z = self._represent(self.value_network.core.state_action, h, value.actions[:, 0])
+        seen = Evidence(
+            z=z,
+            next_frame=found["next_frame"],
+            short_return=short_return,
+            sequence_h=sequence_h,
+            sequence_actions=sequence.actions,
+            sequence_targets=sequence_targets,
+            sequence_alive=sequence.alive,
+        )
+        terms, priorities, q_mean = self._losses(h.detach(), y, seen, noise)
+        skip, norms = self._apply(terms)
+        replay.set_priorities(value.starts, priorities, skip)
+        self._record(terms, norms, skip, value, priorities, q_mean, y, h, z)
+
+    def _draw_noise(self) -> UpdateNoise:
+        config = self.config
+        return draw_update_noise(
+            config.batch_size, self._horizon, self._actions.size, config.shift_pad, self._generator
+        )
+
+    def _windows(self, replay: WindowSource, noise: UpdateNoise) -> tuple[Window, Window]:
+        """The value batch and the sequences; where no task wants sequences, an empty second one."""
+        wanted = [(self.config.n_step, noise.value_places), (self._horizon, noise.sequence_places)]
+        value, sequence = replay.draw(wanted)
+        return value, sequence
+
+    def _latents_and_target(self, value: Window, sequence: Window, noise: UpdateNoise) -> dict[str, Any]:
+        """Latent states of both networks, the value target, the frame to predict: none needs another."""
+        look = (self.config.shift_pad, self.config.pixel_range)
+
+        def online() -> Tensor:
+            slots = torch.cat((value.stack(0), sequence.stack(0)))
+            offsets = torch.cat((noise.now, noise.sequence_now))
+            return self._latents(self.value_network.core, value.frames, slots, offsets, *look)
+
+        def next_frame() -> Tensor:
+            return self._pictures(value.frames, value.newest_frame(1), noise.now, *look)
+
+        def target() -> tuple[Tensor, Tensor, Tensor]:
+            with torch.no_grad():
+                return self._target(value, sequence, noise)
+
+        return self._accelerator.branches({"online": online, "target": target, "next_frame": next_frame})
+
+    def _target(self, value: Window, sequence: Window, noise: UpdateNoise) -> tuple[Tensor, Tensor, Tensor]:
+        """y, R and the target latents h'_{t+1} .. h'_{t+K} of the sequences, (K, B, D)."""
+        config = self.config
+        steps = range(1, self._horizon + 1)
+        slots = torch.cat([value.stack(config.n_step), *(sequence.stack(k) for k in steps)])
+        offsets = torch.cat((noise.later, noise.sequence_later))
+        h = self._latents(
+            self.target_core, value.frames, slots, offsets, config.shift_pad, config.pixel_range
+        )
+        h_later, h_sequence = h.split((len(noise.later), len(noise.sequence_later)))
+        short_return = n_step_return(value.rewards, value.alive, config.discount)
+        y = self._bootstrapped_target(
+            self.target_core,
+            self.target_policy,
+            self._actions,
+            h_later,
+            noise.target_action,
+            noise.target_gumbel,
+            config.target_noise,
+            config.target_noise_limit,
+            short_return,
+            value.alive,
+            config.discount,
+            (self._scale, self._target_scale),
+        )
+        return y, short_return, h_sequence.view(self._horizon, len(noise.sequence_now), h.shape[1])
+
+    def _losses(
+        self, h: Tensor, y: Tensor, seen: Evidence, noise: UpdateNoise
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Every loss by name, the new priorities and the mean value. `h` is detached."""
+        config, core = self.config, self.value_network.core
+        branches = {
+            task.name: partial(
+                self._task_losses[task.name], self.value_network.heads[task.name], core.state_action, seen
+            )
+            for task in config.tasks
+        }
+        branches[VALUE] = partial(
+            self._long_term_loss, core, seen.z, y, config.priority_exponent, config.minimum_priority
+        )
+        branches[POLICY] = partial(
+            self._actor_loss,
+            self.policy,
+            self._frozen_core,
+            self._actions,
+            h,
+            noise.policy_gumbel,
+            config.pre_activation_weight,
+        )
+        terms = self._accelerator.branches(branches)
+        terms[VALUE], priorities, q_mean = terms[VALUE]
+        return terms, priorities, q_mean
+
+    def _apply(self, terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Both optimisers' steps: whether they were left out (0-d), and numbers about them."""
+        combined = torch.stack([weight * terms[name] for name, weight in self._weights.items()]).sum()
+        value_parameters, policy_parameters = (
+            self._value_optimiser.parameters,
+            self._policy_optimiser.parameters,
+        )
+        # The two losses share no parameters (the actor's sees detached latents and a frozen core), so one
+        # pass gives both gradients. A parameter without a gradient would be an error here.
+        gradients = torch.autograd.grad((combined, terms[POLICY]), (*value_parameters, *policy_parameters))
+        value_gradients = gradients[: len(value_parameters)]
+        policy_gradients = gradients[len(value_parameters) :]
+        value_norms = self._value_optimiser.norms(value_gradients)
+        policy_norms = self._policy_optimiser.norms(policy_gradients)
+        everything = torch.cat((value_norms, policy_norms, torch.stack((combined, terms[POLICY]))))
+        skip = (~torch.isfinite(everything).all()).float()
+        self._value_optimiser.step(value_gradients, value_norms, skip)
+        self._policy_optimiser.step(policy_gradients, policy_norms, skip)
+        norms = {
+            "combined_loss": combined,
+            "value_gradient_norm": torch.linalg.vector_norm(value_norms),
+            "policy_gradient_norm": torch.linalg.vector_norm(policy_norms),
+        }
+        return skip, norms
+
+    def _record(
+        self,
+        terms: dict[str, Tensor],
+        norms: dict[str, Tensor],
+        skip: Tensor,
+        value: Window,
+        priorities: Tensor,
+        q_mean: Tensor,
+        y: Tensor,
+        h: Tensor,
+        z: Tensor,
+    ) -> None:
+        numbers = {f"{name}_loss": term for name, term in terms.items()} | norms
+        self._failures.observe(skip, numbers, value.starts)
+        self._tally.add(
+            numbers
+            | {
+                "q_mean": q_mean,
+                "target_mean": y.mean(),
+                "priority_mean": priorities.mean(),
+                "priority_max": priorities.max(),
+            },
+            skip,
+        )
+        for name, features in (("h", h), ("z", z)):
+            self._features[name].copy_(features.detach())
+
+    def _sync_targets(self, replay: WindowSource) -> None:
+        """The target networks become copies, in place."""
+        with torch.no_grad():
+            torch._foreach_copy_(
+                list(self.target_core.parameters()), list(self.value_network.core.parameters())
+            )
+            torch._foreach_copy_(list(self.target_policy.parameters()), list(self.policy.parameters()))
+            if self.config.reward_scaling == "mean-absolute":
+                self._target_scale.copy_(self._scale)
+                mean = replay.mean_absolute_reward()
+                self._scale.copy_(torch.where(mean > 0, mean, torch.ones_like(mean)))
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        """Everything that decides what comes next, but for replay: tensors and JSON values."""
+        return {
+            "updates": self.updates,
+            "act_rng": self._act_rng.bit_generator.state,
+            "generator": self._generator.get_state(),
+            "tensors": {
+                f"{part}.{name}": tensor
+                for part, tensors in self._tensors().items()
+                for name, tensor in tensors.items()
+            },
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """In place: what was captured before goes on with the loaded numbers."""
+        copy_state(self.state_dict()["tensors"], state["tensors"])
+        self.updates = int(state["updates"])
+        self._act_rng.bit_generator.state = state["act_rng"]
+        self._generator.set_state(state["generator"].cpu())
+        self._failures.tell_host()
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        return {
+            "value_network": self.value_network.state_dict(),
+            "policy": self.policy.state_dict(),
+            "target_core": self.target_core.state_dict(),
+            "target_policy": self.target_policy.state_dict(),
+            "value_optimiser": self._value_optimiser.state_dict(),
+            "policy_optimiser": self._policy_optimiser.state_dict(),
+            "scales": {"online": self._scale, "target": self._target_scale},
+            "features": self._features,
+            "tally": self._tally.state_dict(),
+            "failures": self._failures.state_dict(),
+        }
+
+    # --- construction ---------------------------------------------------------------------------
+
+    def _build_networks(self, spec: EnvSpec, seed: int) -> None:
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
+            torch.manual_seed(seed)
+            value_network = ValueNetwork(self.config, spec, self._actions.size)
+            policy = make_policy(self.config.sizes, self._actions.size)
+        self.value_network = value_network.to(self._device, memory_format=torch.channels_last)
+        self.policy = policy.to(self._device)
+        self.target_core = copy.deepcopy(self.value_network.core).requires_grad_(False)
+        self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
+        self._frozen_core = frozen_view(self.value_network.core)
+        self._scale = torch.ones((), device=self._device)
+        self._target_scale = torch.ones((), device=self._device)
+
+    def _build_optimisers(self) -> None:
+        config = self.config
+        value_groups = [dict(self.value_network.named_parameters())]
+        if config.clip_scope == "module":
+            value_groups = [
+                {f"{part}.{name}": parameter for name, parameter in module.named_parameters()}
+                for part, module in self.value_network.parts().items()
+            ]
+        rates = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
+        self._value_optimiser = ClippedAdamW(value_groups, **rates, clip_norm=config.clip_norm)
+        self._policy_optimiser = ClippedAdamW([dict(self.policy.named_parameters())], **rates, clip_norm=None)
+
+    def _seed_generators(self, seed: int) -> None:
+        """One generator a role, so that acting more often does not change what is learned."""
+        update_seed, act_seed = np.random.SeedSequence(seed).spawn(2)
+        self._generator = torch.Generator(self._device)
+        self._generator.manual_seed(int(update_seed.generate_state(1, np.uint64)[0] >> 1))
+        self._act_rng = np.random.default_rng(act_seed)
+
+    def _build_records(self) -> None:
+        losses_and_norms = [f"{name}_loss" for name in (*self._weights, POLICY, "combined")]
+        losses_and_norms += ["value_gradient_norm", "policy_gradient_norm"]
+        others = ["q_mean", "target_mean", "priority_mean", "priority_max"]
+        self._tally = Tally([*losses_and_norms, *others], self._device)
+        self._failures = FailureWatch(losses_and_norms, self.config.batch_size, self._device)
+        sizes = {"h": self.config.sizes.latent, "z": self.config.sizes.representation}
+        self._features = {
+            name: torch.zeros(self.config.batch_size, size, device=self._device)
+            for name, size in sizes.items()
+        }
+
+    def _build_functions(self) -> None:
+        fast = self._accelerator.function
+        self._pictures = fast(losses.pictures)
+        self._latents = fast(losses.latents)
+        self._represent = fast(losses.represent)
+        self._bootstrapped_target = fast(losses.bootstrapped_target)
+        self._long_term_loss = fast(losses.long_term_loss)
+        self._actor_loss = fast(losses.actor_loss)
+        self._task_losses = {task.name: fast(task.loss) for task in self.config.tasks}
+        self._explorer = self._actor(fast(losses.noisy_action))
+        self._evaluator = self._actor(fast(losses.plain_action))
+
+    def _actor(self, respond: Any) -> Actor:
+        bound = partial(
+            respond,
+            self._frozen_core,
+            self.policy,
+            self._actions,
+            self.config.pixel_range,
+            self.config.exploration_noise,
+        )
+        return Actor(bound, self._actions.size, self._accelerator, self._device)

@@ -1,0 +1,148 @@
+"""The auxiliary tasks. Each is a value: its weight, the head it adds, and its loss.
+
+symbol   shape            meaning
+z        (B, Z)           state-action representation of the value batch
+o        (B, C, H, W)     o_{t+1}, the frame that follows, scaled
+R        (B,)             short-term return, the part of the value target without bootstrap
+h        (B, D)           latent state a sequence starts from
+a        (B, K, A)        its actions
+h_target (K, B, D)        latent states of the target network, h'_{t+1} .. h'_{t+K}
+alive    (B, K + 1)       1 while no earlier step of the sequence was terminal
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ogspr.agents.ogspr.adapters import Adapters
+from ogspr.nets.decoder import FrameDecoder
+from ogspr.nets.mlp import MLP
+from ogspr.ops.two_hot import symexp_bins, two_hot_cross_entropy
+from ogspr.ops.values import Reduction, squared_error
+
+
+class HeadSizes(NamedTuple):
+    """The sizes a head may depend on."""
+
+    representation: int  # Z
+    latent: int  # D
+    hidden: int
+    decoder_channels: int
+    frame_shape: tuple[int, int, int]
+
+
+class Evidence(NamedTuple):
+    """What an update has computed by the time the auxiliary losses are taken; see the table above."""
+
+    z: Tensor
+    next_frame: Tensor
+    short_return: Tensor
+    sequence_h: Tensor
+    sequence_actions: Tensor
+    sequence_targets: Tensor
+    sequence_alive: Tensor
+
+
+class AuxiliaryTask(Protocol):
+    """Something else to predict from the representations."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weight(self) -> float: ...
+
+    @property
+    def horizon(self) -> int:
+        """The length of the sequences it needs from replay; 0: none."""
+        ...
+
+    def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:
+        """The module this task adds to the value network."""
+        ...
+
+    def loss(self, head: nn.Module, state_action: nn.Module, seen: Evidence) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class ObservationPrediction:
+    """L_rec = MSE(Dec(z_t), o_{t+1}) (eq. 7): the next frame, without those that s_t already shows."""
+
+    weight: float
+    reduction: Reduction = "mean"
+    name: str = "observation"
+    horizon: int = 0
+
+    def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
+        return FrameDecoder(sizes.representation, sizes.decoder_channels, sizes.frame_shape)
+
+    def loss(self, head: nn.Module, state_action: nn.Module, seen: Evidence) -> Tensor:  # noqa: ARG002
+        # o_{t+1} exists even where the step to it was terminal.
+        everywhere = torch.ones_like(seen.short_return)
+        return squared_error(head(seen.z).float(), seen.next_frame, everywhere, self.reduction)
+
+
+class TwoHotHead(nn.Module):
+    """Two layers to logits over bins of returns."""
+
+    bins: Tensor
+
+    def __init__(self, inputs: int, hidden: int, bins: int, limit: float) -> None:
+        super().__init__()
+        self.logits = MLP((inputs, hidden, bins), nn.functional.elu)
+        self.register_buffer("bins", symexp_bins(bins, limit), persistent=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        logits: Tensor = self.logits(z)
+        return logits
+
+
+@dataclass(frozen=True)
+class ShortTermValue:
+    """L_nstep = CE(q(z_t), TwoHot(R_t)) (eq. 6)."""
+
+    weight: float
+    bins: int = 65
+    limit: float = 10.0  # symexp of it is the largest return that can be told apart, 22 025
+    name: str = "short_term_value"
+    horizon: int = 0
+
+    def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
+        return TwoHotHead(sizes.representation, sizes.hidden, self.bins, self.limit)
+
+    def loss(self, head: TwoHotHead, state_action: nn.Module, seen: Evidence) -> Tensor:  # noqa: ARG002
+        return two_hot_cross_entropy(head(seen.z).float(), seen.short_return, head.bins)
+
+
+@dataclass(frozen=True)
+class SelfPrediction:
+    """L_self = sum_k MSE(h^_{t+k}, h'_{t+k}) with h^_{t+k+1} = u2(g(h^_{t+k}, a_{t+k})) (eq. 8, 9)."""
+
+    weight: float
+    horizon: int = 5
+    reduction: Reduction = "mean"
+    name: str = "self_prediction"
+
+    def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:
+        return adapters.second(sizes.representation, sizes.latent, adapter1)
+
+    def loss(self, head: nn.Module, state_action: nn.Module, seen: Evidence) -> Tensor:
+        h = seen.sequence_h
+        losses = []
+        for k in range(self.horizon):
+            h = head(state_action(h, seen.sequence_actions[:, k]))
+            # alive[k]: the state after a terminal step is still seen, those beyond it are not.
+            alive = seen.sequence_alive[:, k]
+            losses.append(squared_error(h.float(), seen.sequence_targets[k].float(), alive, self.reduction))
+        return torch.stack(losses).sum()
+
+
+def without(tasks: tuple[AuxiliaryTask, ...], name: str) -> tuple[AuxiliaryTask, ...]:
+    """The tasks but the one of that name."""
+    if name not in [task.name for task in tasks]:
+        raise ValueError(f"no task '{name}' among {[task.name for task in tasks]}")
+    return tuple(task for task in tasks if task.name != name)

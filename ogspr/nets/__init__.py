@@ -1,0 +1,1 @@
+"""Network modules with explicit sizes. They know shapes, not methods."""

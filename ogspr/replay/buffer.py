@@ -1,0 +1,187 @@
+"""The replay: a ring of steps on the learner's device.
+
+    slot        i      i+1    i+2     ...
+    frame      o_t    o_t+1  o_t+2            every frame once; the observation s_t is frames i-S+1 .. i
+    numbers    a_t    a_t+1   ...             action, reward, terminal flag of the step that leaves o_t
+    age         t      t+1    ...             steps since the episode began: how far back a stack may reach
+    reach       m                             steps after t that may be used: windows up to m start here
+
+Reach is what makes a slot a valid start. It grows as the outcomes come in, stops at a truncation, and
+jumps to the longest horizon at a terminal, after which nothing counts. Overwriting a frame takes it back
+from every slot whose stack the frame belonged to.
+
+Bookkeeping is done on the host, where it is cheap; what changed travels in one packet per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ogspr.ops.returns import survival
+from ogspr.ops.sampling import draw_proportional
+from ogspr.replay.packet import Packet, PacketLayout, PacketQueue
+from ogspr.replay.shape import ReplayShape
+from ogspr.types import TimeStep, Window
+
+Wrapped = Callable[..., Any]
+
+
+def unwrapped(function: Wrapped) -> Wrapped:
+    return function
+
+
+class Replay:
+    """Stores steps of one environment and draws windows of them, by priority.
+
+    Args:
+        shape: Sizes.
+        device: Where the learner computes; everything lives there.
+        accelerate: Applied to the tensor functions of drawing: compiles them, or does nothing.
+    """
+
+    def __init__(
+        self, shape: ReplayShape, device: torch.device, accelerate: Callable[[Wrapped], Wrapped] = unwrapped
+    ) -> None:
+        self.shape = shape
+        self.device = device
+        capacity = shape.capacity
+        self.frames = torch.empty(capacity, *shape.frame_shape, dtype=torch.uint8, device=device)
+        self.numbers = torch.zeros(capacity, shape.numbers_a_step, device=device)
+        self.age = torch.zeros(capacity, dtype=torch.int32, device=device)
+        self.reach = torch.zeros(capacity, dtype=torch.int32, device=device)
+        self.priority = torch.zeros(capacity, device=device)
+        self.largest_priority = torch.ones((), device=device)
+        self._age: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self._reach: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self._starts = np.zeros(shape.longest_horizon + 1, np.int64)  # valid starts for each horizon
+        self._newest = -1  # slot of the current observation; none yet
+        self._open = False  # an episode is being recorded
+        self._packets = PacketQueue(PacketLayout.of(shape), device)
+        self._draw = accelerate(draw_window)
+        self.steps_added = 0
+
+    def begin(self, first: TimeStep) -> None:
+        """The first observation of an episode; a stack repeats its frame, as environments do."""
+        slot = (self._newest + 1) % self.shape.capacity
+        changes = self._take(slot, age=0)
+        self._send(slot, first, written=slot, numbers=np.zeros(self.shape.numbers_a_step), changes=changes)
+        self._open = True
+
+    def add(self, action: npt.ArrayLike, step: TimeStep) -> None:
+        """What `action` (as a vector) led to from the newest observation."""
+        if not self._open:
+            raise RuntimeError("call begin() with the first observation of the episode before add()")
+        if step.fault and step.last:
+            # The simulator failed: nobody saw what the action led to, so nothing is learned from it.
+            self._open = False
+            return
+        left = self._newest
+        slot = (left + 1) % self.shape.capacity
+        changes = self._take(slot, age=int(self._age[left]) + 1)
+        changes |= self._extend(left, step.terminated)
+        numbers = np.concatenate((np.ravel(action), (step.reward, step.terminated)))
+        self._send(slot, step, written=left, numbers=numbers, changes=changes)
+        self._open = not step.last
+        self.steps_added += 1
+
+    def valid_starts(self, horizon: int) -> int:
+        """How many windows of `horizon` steps can be drawn."""
+        return int(self._starts[horizon])
+
+    def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+        """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1)); all share one `frames`."""
+        return [
+            Window(*self._draw(self.tensors(), horizon, self.shape.frame_stack, uniforms))
+            for horizon, uniforms in wanted
+        ]
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.frames, self.numbers, self.age, self.reach, self.priority
+
+    def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
+        """New priorities of drawn steps, none where `skip` (0-d) is 1; later steps get the largest seen."""
+        priorities = torch.where(skip > 0, self.priority[starts], priorities)
+        self.priority[starts] = priorities
+        torch.maximum(self.largest_priority, priorities.max(), out=self.largest_priority)
+
+    def mean_absolute_reward(self) -> Tensor:
+        """Over the steps that are stored; 0-d, on the device."""
+        used = (self.reach > 0).float()
+        return (self.numbers[:, -2].abs() * used).sum() / used.sum().clamp(min=1.0)
+
+    def _take(self, slot: int, age: int) -> dict[int, int]:
+        """Makes `slot` the newest; slots whose stack loses a frame with it are no starts any more."""
+        capacity = self.shape.capacity
+        changes = {slot: 0}
+        for distance in range(1, self.shape.frame_stack):
+            later = (slot + distance) % capacity
+            if self._age[later] >= distance:
+                changes[later] = 0
+        self._newest = slot
+        self._age[slot] = age
+        self._note(changes)
+        return changes
+
+    def _extend(self, left: int, terminated: bool) -> dict[int, int]:
+        """The step that left `left` has an outcome: earlier steps of its episode reach one further."""
+        longest = self.shape.longest_horizon
+        behind = min(int(self._age[left]), longest - 1)
+        changes = {}
+        for distance in range(behind + 1):
+            start = (left - distance) % self.shape.capacity
+            # A start that lost part of its stack to the ring stays lost.
+            if self._reach[start] == distance:
+                changes[start] = longest if terminated else distance + 1
+        self._note(changes)
+        return changes
+
+    def _note(self, changes: dict[int, int]) -> None:
+        for slot, reach in changes.items():
+            before = self._reach[slot]
+            self._starts[1 : before + 1] -= 1
+            self._starts[1 : reach + 1] += 1
+            self._reach[slot] = reach
+
+    def _send(
+        self, slot: int, step: TimeStep, written: int, numbers: npt.NDArray[Any], changes: dict[int, int]
+    ) -> None:
+        frame = step.observation[-self.shape.frame_shape[0] :]
+        packet = self._packets.send(slot, int(self._age[slot]), frame, written, numbers, changes)
+        self._store(packet)
+
+    def _store(self, packet: Packet) -> None:
+        self.frames.index_copy_(0, packet.slot, packet.frame[None])
+        self.numbers.index_copy_(0, packet.written, packet.numbers[None])
+        self.age.index_copy_(0, packet.slot, packet.age)
+        self.reach.index_copy_(0, packet.changed, packet.reach)
+        self.priority.index_copy_(0, packet.slot, self.largest_priority[None])
+
+
+def draw_window(
+    stored: tuple[Tensor, ...], horizon: int, frame_stack: int, uniforms: Tensor
+) -> tuple[Tensor, ...]:
+    """The fields of a Window, starts drawn in proportion to priority among those that reach far enough."""
+    frames, _, _, reach, priority = stored
+    starts = draw_proportional(torch.where(reach >= horizon, priority, 0.0), uniforms)
+    return starts, frames, *window_at(stored, starts, horizon, frame_stack)
+
+
+def window_at(
+    stored: tuple[Tensor, ...], starts: Tensor, horizon: int, frame_stack: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows, actions, rewards and survival of the windows that begin at `starts`."""
+    frames, numbers, age, _, _ = stored
+    capacity = frames.shape[0]
+    # Before its first frame an episode repeats it: offsets are cut off at minus the age.
+    offsets = torch.arange(1 - frame_stack, horizon + 1, device=starts.device)
+    offsets = torch.maximum(offsets, -age[starts].long()[:, None])
+    rows = (starts[:, None] + offsets) % capacity
+    ahead = (starts[:, None] + torch.arange(horizon, device=starts.device)) % capacity
+    steps = numbers[ahead]
+    return rows, steps[:, :, :-2], steps[:, :, -2], survival(steps[:, :, -1])

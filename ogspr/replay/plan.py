@@ -1,0 +1,92 @@
+"""How much room a replay needs, and where there is that much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ogspr.errors import UserError
+from ogspr.replay.shape import ReplayShape
+
+Place = Literal["device", "pinned"]
+
+# What the networks, the batches and the graph of one learner need beside its replay.
+DEVICE_RESERVE_BYTES = 4 * 2**30
+HOST_RESERVE_BYTES = 1 * 2**30
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """Where the frames of a replay go: beside the networks, or `pinned` in main memory, read by the GPU."""
+
+    place: Place
+    shape: ReplayShape
+    learners: int
+
+    def __str__(self) -> str:
+        where = "main memory, read by the GPU" if self.place == "pinned" else "the learner's device"
+        size = gigabytes(self.learners * self.shape.bytes)
+        count = f"{self.learners} x " if self.learners > 1 else ""
+        steps = f"{count}{self.shape.capacity} steps of {self.shape.bytes_a_step} bytes"
+        return f"replay: {steps} = {size} in {where}"
+
+
+def plan_storage(
+    shape: ReplayShape, device: torch.device, learners: int = 1, *, place: Place | None = None
+) -> StoragePlan:
+    """The best place that is large enough; a UserError with the numbers where there is none.
+
+    Args:
+        place: Insist on this place instead of choosing.
+    """
+    host_free = free_host_bytes()
+    if device.type != "cuda":
+        return choose_place(shape, learners, {"device": host_free - HOST_RESERVE_BYTES})
+    device_free = torch.cuda.mem_get_info(device)[0] - learners * DEVICE_RESERVE_BYTES
+    rooms: dict[Place, int] = {"device": device_free, "pinned": host_free - HOST_RESERVE_BYTES}
+    return choose_place(shape, learners, {place: rooms[place]} if place else rooms)
+
+
+def choose_place(shape: ReplayShape, learners: int, rooms: dict[Place, int]) -> StoragePlan:
+    """The first of `rooms` (bytes that may be used) that all replays fit into."""
+    needed = learners * shape.bytes
+    for place, room in rooms.items():
+        if needed <= room:
+            return StoragePlan(place, shape, learners)
+    best = max(0, *rooms.values())
+    have = ", ".join(f"{place} {gigabytes(max(0, room))}" for place, room in rooms.items())
+    raise UserError(
+        f"replay does not fit: {learners} x {shape.capacity} steps need {gigabytes(needed)}, free: {have}; "
+        f"store at most {best // (learners * shape.bytes_a_step)} steps, or free memory."
+    )
+
+
+def gigabytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"
+
+
+def free_host_bytes() -> int:
+    """Main memory a new process could use; the smaller of what the machine and the container leave."""
+    return min(_machine_free_bytes(), _container_free_bytes())
+
+
+def _machine_free_bytes() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 2**62  # unknown: nothing is refused for it
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def _container_free_bytes() -> int:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        used = int((folder / "memory.current").read_text())
+    except (OSError, ValueError):
+        return 2**62
+    return 2**62 if limit == "max" else max(0, int(limit) - used)

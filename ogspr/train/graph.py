@@ -1,0 +1,162 @@
+"""The one place that decides how tensor code runs: plainly, compiled, or as a CUDA graph; in which precision.
+
+A graph is captured over tensors that stay where they are. Whatever changes between two replays (weights, a
+learning rate, target networks, replay) is changed in place, so a graph never goes stale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+
+from ogspr.errors import UserError
+
+T = TypeVar("T")
+Mode = Literal["eager", "compiled", "graph"]
+Precision = Literal["fp32", "tf32", "bf16"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+# Plain runs before a capture: they compile kernels and let libraries allocate their workspaces.
+_WARM_UP_CALLS = 3
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a learner's tensor code runs."""
+
+    mode: Mode = "graph"
+    """eager: as written. compiled: torch.compile. graph: compiled, and the whole update one CUDA graph."""
+    precision: Precision = "bf16"
+    """fp32, tf32 (matrix products with 10-bit mantissas), bf16 (autocast)."""
+
+    @staticmethod
+    def default(device: torch.device) -> Execution:
+        """The fastest way that learns as well, as measured; plain on a CPU."""
+        return Execution() if device.type == "cuda" else Execution("eager", "fp32")
+
+
+def make_accelerator(execution: Execution, device: torch.device) -> PlainAccelerator:
+    """The accelerator for one learner."""
+    if device.type != "cuda":
+        if execution.mode == "graph":
+            raise UserError("mode graph needs a CUDA device; use eager or compiled on a CPU.")
+        if execution.precision == "tf32":
+            raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
+    _set_matrix_precision(execution.precision)
+    kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
+    return kinds[execution.mode](device, execution.precision)
+
+
+class PlainAccelerator:
+    """Runs everything as it is written."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        self._device = device
+        self._precision = precision
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if self._precision != "bf16":
+            return function
+
+        @functools.wraps(function)
+        def in_bf16(*args: Any, **kwargs: Any) -> Any:
+            with torch.autocast(self._device.type, torch.bfloat16):
+                return function(*args, **kwargs)
+
+        return in_bf16
+
+    def step(
+        self,
+        procedure: Callable[[], None],
+        generator: torch.Generator | None = None,  # noqa: ARG002
+    ) -> Callable[[], None]:
+        return procedure
+
+    def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        return {name: branch() for name, branch in branches.items()}
+
+
+class CompilingAccelerator(PlainAccelerator):
+    """Compiles functions; updates still go through Python."""
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(super().function(function), fullgraph=True, dynamic=False)
+
+
+class GraphAccelerator(CompilingAccelerator):
+    """Compiles functions and captures whole procedures as CUDA graphs, branches side by side in them."""
+
+    def __init__(self, device: torch.device, precision: Precision) -> None:
+        super().__init__(device, precision)
+        self._side_streams: dict[str, torch.cuda.Stream] = {}
+
+    def step(
+        self, procedure: Callable[[], None], generator: torch.Generator | None = None
+    ) -> Callable[[], None]:
+        return CapturedProcedure(procedure, generator)
+
+    def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """The first branch on the current stream, each other one on its own."""
+        current = torch.cuda.current_stream(self._device)
+        results: dict[str, T] = {}
+        side = list(branches.items())[1:]
+        for name, branch in side:
+            stream = self._side_streams.setdefault(name, torch.cuda.Stream(self._device))
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                results[name] = branch()
+        first, run = next(iter(branches.items()))
+        results[first] = run()
+        for name, _ in side:
+            current.wait_stream(self._side_streams[name])
+        return results
+
+
+class CapturedProcedure:
+    """Runs a procedure plainly a few times, then captures it once and replays it from there on."""
+
+    def __init__(self, procedure: Callable[[], None], generator: torch.Generator | None) -> None:
+        self._procedure = procedure
+        self._generator = generator
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if self._graph is None and self._calls >= _WARM_UP_CALLS:
+            self._graph = self._capture()
+        if self._graph is None:
+            self._calls += 1
+            self._procedure()
+        else:
+            self._graph.replay()
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        if self._generator is not None:
+            graph.register_generator_state(self._generator)
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            self._procedure()
+        return graph
+
+
+def _set_matrix_precision(precision: Precision) -> None:
+    """Process-wide: torch knows no other kind. Convolutions would use TF32 if they were not told."""
+    allowed = precision != "fp32"
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextlib.contextmanager
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Work inside goes to `stream`; None: where it would go anyway."""
+    if stream is None:
+        yield
+        return
+    with torch.cuda.stream(stream):
+        yield
