@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
-from torch.optim.adamw import adamw
 
-_BETAS = (0.9, 0.999)
+_BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-8
+
+
+def adamw_step(
+    parameters: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    steps: Tensor,
+    learning_rate: Tensor,
+    weight_decay: float,
+    divisor: Tensor,
+    skip: Tensor,
+) -> None:
+    """One step of AdamW (Loshchilov & Hutter, 2019), in place; none where `skip` (0-d) is 1.
+
+    Vectors of one length; the gradient is divided by `divisor`, moments are of the divided one.
+    """
+    kept = skip > 0
+    gradient = gradient / divisor
+    new_first = torch.lerp(gradient, first, _BETA1)
+    new_second = torch.lerp(gradient.square(), second, _BETA2)
+    new_steps = steps + 1.0
+    unbiased_first = new_first / (1.0 - _BETA1**new_steps)
+    unbiased_second = new_second / (1.0 - _BETA2**new_steps)
+    decayed = parameters * (1.0 - learning_rate * weight_decay)
+    moved = decayed - learning_rate * unbiased_first / (unbiased_second.sqrt() + _EPSILON)
+    parameters.copy_(torch.where(kept, parameters, moved))
+    first.copy_(torch.where(kept, first, new_first))
+    second.copy_(torch.where(kept, second, new_second))
+    steps.copy_(torch.where(kept, steps, new_steps))
 
 
 class ClippedAdamW:
     """AdamW over named parameters. Nothing in a step waits for the device; everything changes in place.
 
+    The parameters of a group become views of one vector: a step is then one pass over four vectors, where a
+    step tensor by tensor leaves most of a GPU idle.
+
     Args:
         groups: Parameters by name; each group's gradient is clipped on its own.
         clip_norm: The largest norm of a group's gradient; None: as it comes.
+        accelerate: Applied to the step: compiles it, or does nothing.
     """
 
     def __init__(
@@ -28,83 +61,82 @@ class ClippedAdamW:
         learning_rate: float,
         weight_decay: float,
         clip_norm: float | None,
+        accelerate: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
-        self._groups = [_Moments(group) for group in groups if group]
+        self._groups = [_Group(group) for group in groups if group]
         self._weight_decay = weight_decay
         self._clip_norm = clip_norm
+        self._adamw_step = accelerate(adamw_step)
         # A tensor, because a captured graph reads it anew each time.
         self.learning_rate = torch.tensor(learning_rate, device=self.parameters[0].device)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        return [parameter for group in self._groups for parameter in group.parameters]
+        return [parameter for group in self._groups for parameter in group.named.values()]
 
-    def norms(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The norm of each group's gradient, (groups,); gradients are in the order of `parameters`."""
-        return torch.stack([get_total_norm(part) for part in self._split(gradients)])
+    def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of each group as one vector, from gradients in the order of `parameters`."""
+        vectors, begin = [], 0
+        for group in self._groups:
+            end = begin + len(group.named)
+            vectors.append(torch.cat([gradient.reshape(-1) for gradient in gradients[begin:end]]))
+            begin = end
+        return vectors
 
-    def step(self, gradients: Sequence[Tensor], norms: Tensor, skip: Tensor) -> None:
-        """One step with the gradients clipped; none at all where `skip` (0-d) is 1."""
-        for group, part, norm in zip(self._groups, self._split(gradients), norms, strict=True):
-            adamw(
-                group.parameters,  # type: ignore[arg-type]
-                part,
-                group.first,
-                group.second,
-                [],
-                group.steps,
-                fused=True,
-                amsgrad=False,
-                beta1=_BETAS[0],
-                beta2=_BETAS[1],
-                lr=self.learning_rate,
-                weight_decay=self._weight_decay,
-                eps=_EPSILON,
-                maximize=False,
-                grad_scale=self._divisor(norm),
-                found_inf=skip,
-            )
+    def step(self, vectors: Sequence[Tensor], norms: Sequence[Tensor], skip: Tensor) -> None:
+        """One step with each group's gradient clipped; none at all where `skip` (0-d) is 1."""
+        with torch.no_grad():
+            for group, vector, norm in zip(self._groups, vectors, norms, strict=True):
+                self._adamw_step(
+                    group.vector,
+                    vector,
+                    group.first,
+                    group.second,
+                    group.steps,
+                    self.learning_rate,
+                    self._weight_decay,
+                    self._divisor(norm),
+                    skip,
+                )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The moments by parameter name, the step counts and the learning rate."""
+        """The moments by parameter name, the step counts and the learning rate: views, not copies."""
         state = {"learning_rate": self.learning_rate}
         for group in self._groups:
             state |= group.state()
         return state
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """In place, so that a captured graph goes on with the loaded numbers."""
-        copy_state(self.state_dict(), state)
-
-    def _divisor(self, norm: Tensor) -> Tensor | None:
-        return None if self._clip_norm is None else (norm / self._clip_norm).clamp(min=1.0)
-
-    def _split(self, gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-        parts, begin = [], 0
-        for group in self._groups:
-            end = begin + len(group.parameters)
-            parts.append(list(gradients[begin:end]))
-            begin = end
-        return parts
+    def _divisor(self, norm: Tensor) -> Tensor:
+        limit = float("inf") if self._clip_norm is None else self._clip_norm
+        return (norm / limit).clamp(min=1.0)
 
 
-class _Moments:
-    """Parameters that are clipped together, and what AdamW remembers of their gradients."""
+class _Group:
+    """Parameters that are clipped together, as one vector, and what AdamW remembers of their gradients."""
 
     def __init__(self, named: Mapping[str, nn.Parameter]) -> None:
-        self.names = list(named)
-        self.parameters = list(named.values())
-        self.first = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.second = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.steps = [torch.zeros((), device=parameter.device) for parameter in self.parameters]
+        self.named = dict(named)
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in self.named.values()])
+        for parameter, view in zip(self.named.values(), self._views(self.vector), strict=True):
+            parameter.data = view
+        self.first = torch.zeros_like(self.vector)
+        self.second = torch.zeros_like(self.vector)
+        self.steps = torch.zeros((), device=self.vector.device)
 
     def state(self) -> dict[str, Tensor]:
-        kinds = {"first": self.first, "second": self.second, "steps": self.steps}
+        first = dict(zip(self.named, self._views(self.first), strict=True))
+        second = dict(zip(self.named, self._views(self.second), strict=True))
+        label = next(iter(self.named))  # a group is known by its first parameter
         return {
-            f"{kind}.{name}": tensor
-            for kind, tensors in kinds.items()
-            for name, tensor in zip(self.names, tensors, strict=True)
+            f"steps.{label}": self.steps,
+            **{f"first.{name}": view for name, view in first.items()},
+            **{f"second.{name}": view for name, view in second.items()},
         }
+
+    def _views(self, vector: Tensor) -> list[Tensor]:
+        parameters = list(self.named.values())
+        parts = torch.split(vector, [parameter.numel() for parameter in parameters])
+        return [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
 
 
 def copy_state(into: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:

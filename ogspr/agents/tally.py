@@ -11,6 +11,11 @@ from torch import Tensor
 from ogspr.agents.optimisation import copy_state
 
 
+def any_not_finite(numbers: tuple[Tensor, ...]) -> Tensor:
+    """1 where one of the 0-d numbers is infinite or NaN, else 0."""
+    return (~torch.isfinite(torch.stack(numbers)).all()).float()
+
+
 class Tally:
     """Means of named 0-d tensors over the updates since the last flush."""
 

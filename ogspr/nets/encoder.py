@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.errors import UserError
-from ogspr.nets.mlp import initialise, linear, normalised
+from ogspr.nets.mlp import Linear, initialise, normalised
+from ogspr.ops import first_layer
 
-_KERNEL = 3
-_STRIDES = (2, 2, 2, 1)
+_LATER_STRIDES = (2, 2, 1)
 SMALLEST_IMAGE = 31  # below this nothing is left after the four convolutions
-# Tensor cores want channels in multiples of 8; with 9, the first convolution would run without them.
-_CHANNEL_MULTIPLE = 16
 
 
 class ConvEncoder(nn.Module):
-    """Four 3x3 convolutions (strides 2, 2, 2, 1), each with ELU, then linear, LayerNorm and ELU.
-
-    (N, C, H, W) -> (N, D)
-    """
+    """Four 3x3 convolutions (strides 2, 2, 2, 1), each with ELU, then linear, LayerNorm and ELU."""
 
     def __init__(self, image_shape: tuple[int, int, int], channels: int, features: int) -> None:
         super().__init__()
@@ -29,29 +26,40 @@ class ConvEncoder(nn.Module):
                 f"images of {height}x{width} pixels are too small for the encoder; "
                 f"it needs at least {SMALLEST_IMAGE}x{SMALLEST_IMAGE}."
             )
-        inputs = (image_channels, channels, channels, channels)
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(size, channels, _KERNEL, stride) for size, stride in zip(inputs, _STRIDES, strict=True)
-        )
-        for convolution in self.convolutions:
-            initialise(convolution.weight, convolution.bias)
-        self.head = linear(channels * _remaining(height) * _remaining(width), features)
+        self.first = _convolution(image_channels, channels, first_layer.STRIDE)
+        self.later = nn.ModuleList(_convolution(channels, channels, stride) for stride in _LATER_STRIDES)
+        self.head = Linear(channels * _remaining(height) * _remaining(width), features)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = F.elu(self._first(images))
-        for convolution in self.convolutions[1:]:
-            x = F.elu(convolution(x))
-        return F.elu(normalised(self.head(x.flatten(1))))
+        """Pictures: (N, S * C, H, W) -> (N, D)."""
+        return self._features(
+            first_layer.first_layer(images, self.first.weight, cast(Tensor, self.first.bias))
+        )
 
-    def _first(self, images: Tensor) -> Tensor:
-        """The first convolution, on a GPU with channels of zeros added up to a multiple."""
-        first = self.convolutions[0]
-        missing = -images.shape[1] % _CHANNEL_MULTIPLE if images.is_cuda else 0
-        widen = (0, 0, 0, 0, 0, missing)
-        return F.conv2d(F.pad(images, widen), F.pad(first.weight, widen), first.bias, first.stride)
+    def of_stacks(
+        self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int, pixel_range: tuple[float, float]
+    ) -> Tensor:
+        """Shifted frame stacks in replay: (slots, C, H, W), (N, S), (N, 2) -> (N, D)."""
+        first = first_layer.first_layer_of_stacks(
+            frames, slots, offsets, pad, pixel_range, self.first.weight, cast(Tensor, self.first.bias)
+        )
+        return self._features(first)
+
+    def _features(self, x: Tensor) -> Tensor:
+        for convolution in self.later:
+            x = F.elu(convolution(x))
+        features = self.head(x.flatten(1))
+        return F.elu(normalised(features, features.shape[-1]))
+
+
+def _convolution(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, first_layer.KERNEL, stride)
+    initialise(layer.weight, cast(Tensor, layer.bias))
+    return layer
 
 
 def _remaining(length: int) -> int:
-    for stride in _STRIDES:
-        length = (length - _KERNEL) // stride + 1
+    length = first_layer.output_size(length)
+    for stride in _LATER_STRIDES:
+        length = (length - first_layer.KERNEL) // stride + 1
     return length

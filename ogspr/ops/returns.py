@@ -15,8 +15,7 @@ def survival(terminated: Tensor) -> Tensor:
 def n_step_return(rewards: Tensor, alive: Tensor, discount: float) -> Tensor:
     """R_t = sum_i gamma^i r_{t+i} (eq. 6), ended by a terminal: (B, n), (B, n + 1) -> (B,)."""
     steps = rewards.shape[1]
-    # As a product of floats: one constant tensor, no power kernel.
-    discounts = torch.tensor([discount**i for i in range(steps)], dtype=rewards.dtype, device=rewards.device)
+    discounts = discount ** torch.arange(steps, dtype=rewards.dtype, device=rewards.device)
     return (rewards * alive[:, :steps] * discounts).sum(1)
 
 

@@ -95,7 +95,7 @@ class Replay:
         return int(self._starts[horizon])
 
     def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1)); all share one `frames`."""
+        """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1))."""
         return [
             Window(*self._draw(self.tensors(), horizon, self.shape.frame_stack, uniforms))
             for horizon, uniforms in wanted

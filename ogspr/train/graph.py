@@ -24,6 +24,8 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # Plain runs before a capture: they compile kernels and let libraries allocate their workspaces.
 _WARM_UP_CALLS = 3
+# One function serves networks and batches of several kinds, and each kind is compiled once.
+_RECOMPILE_LIMIT = 64
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,18 @@ class PlainAccelerator:
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if self._precision != "bf16":
-            return function
+            return self._prepared(function)
+        prepared = self._prepared(function)
 
         @functools.wraps(function)
         def in_bf16(*args: Any, **kwargs: Any) -> Any:
             with torch.autocast(self._device.type, torch.bfloat16):
-                return function(*args, **kwargs)
+                return prepared(*args, **kwargs)
 
         return in_bf16
+
+    def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
 
     def step(
         self,
@@ -85,8 +91,9 @@ class PlainAccelerator:
 class CompilingAccelerator(PlainAccelerator):
     """Compiles functions; updates still go through Python."""
 
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(super().function(function), fullgraph=True, dynamic=False)
+    def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        torch._dynamo.config.recompile_limit = _RECOMPILE_LIMIT
+        return torch.compile(function, fullgraph=True, dynamic=False)
 
 
 class GraphAccelerator(CompilingAccelerator):
@@ -94,6 +101,8 @@ class GraphAccelerator(CompilingAccelerator):
 
     def __init__(self, device: torch.device, precision: Precision) -> None:
         super().__init__(device, precision)
+        # Parameters used in two branches are meant to get gradients from two streams; autograd joins them.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._side_streams: dict[str, torch.cuda.Stream] = {}
 
     def step(
@@ -150,6 +159,7 @@ def _set_matrix_precision(precision: Precision) -> None:
     allowed = precision != "fp32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
+    torch.backends.cudnn.benchmark = True
 
 
 @contextlib.contextmanager

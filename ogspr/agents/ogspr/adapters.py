@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ogspr.nets.mlp import linear
+from ogspr.nets.mlp import Linear
 
 
 class Borrowed(nn.Module):
@@ -48,7 +48,7 @@ SECOND_ONLY = Adapters(first_exists=False, second_exists=True)
 
 def _adapter(exists: bool, inputs: int, outputs: int) -> nn.Module:
     if exists:
-        return linear(inputs, outputs)
+        return Linear(inputs, outputs)
     if inputs != outputs:
         raise ValueError(f"without an adapter the sizes must agree, got {inputs} and {outputs}")
     return nn.Identity()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +17,33 @@ from ogspr.agents.actions import action_kind
 from ogspr.agents.ogspr import losses
 from ogspr.agents.ogspr.config import OGSPRConfig
 from ogspr.agents.ogspr.networks import ValueNetwork, frozen_view, make_policy, parameter_count
-from ogspr.agents.ogspr.noise import UpdateNoise, draw_update_noise
+from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
 from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.agents.optimisation import ClippedAdamW, copy_state
 from ogspr.agents.protocol import Accelerator, State, WindowSource
-from ogspr.agents.tally import FailedUpdate, FailureWatch, Tally
+from ogspr.agents.tally import FailedUpdate, FailureWatch, Tally, any_not_finite
 from ogspr.ops.representation import dead_share, effective_rank
 from ogspr.ops.returns import n_step_return
 from ogspr.types import Action, EnvSpec, UInt8Array, Window
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"
+
+
+class Judgement(NamedTuple):
+    """What the value loss says about its batch besides itself."""
+
+    priorities: Tensor  # (B,)
+    numbers: dict[str, Tensor]
+
+
+class Gradients(NamedTuple):
+    """Of one update, as one vector for each group of parameters, with the norm of each."""
+
+    value: list[Tensor]
+    policy: list[Tensor]
+    value_norms: list[Tensor]
+    policy_norms: list[Tensor]
 
 
 class OGSPRAgent:
@@ -53,7 +70,8 @@ class OGSPRAgent:
             discrete_noise_scale=config.discrete_noise_scale,
         )
         self._build_networks(spec, seed)
-        self._weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks}
+        weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks} | {POLICY: 1.0}
+        self._weights = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
         self._horizon = max((task.horizon for task in config.tasks), default=0)
         self._build_optimisers()
         self._seed_generators(seed)
@@ -118,7 +136,11 @@ class OGSPRAgent:
             for name, features in self._features.items()
             for what, measure in (("effective_rank", effective_rank), ("dead_share", dead_share))
         }
-        return self._tally.flush() | health | {"failed_updates": float(self._failures.total)}
+        means = self._tally.flush()
+        means["combined_loss"] = sum(
+            float(weight) * means[f"{name}_loss"] for name, weight in self._weights.items() if name != POLICY
+        )
+        return means | health | {"failed_updates": float(self._failures.total)}
 
     @property
     def failures_in_a_row(self) -> int:
@@ -133,96 +155,72 @@ class OGSPRAgent:
     def _learn(self, replay: WindowSource) -> None:
         """Everything between two target copies: reads and writes fixed tensors only."""
         noise = self._draw_noise()
-        value, sequence = self._windows(replay, noise)
-        found = self._latents_and_target(value, sequence, noise)
-        h, sequence_h = found["online"].split((len(noise.now), len(noise.sequence_now)))
-        y, short_return, sequence_targets = found["target"]
-        z = self._represent(self.value_network.core.state_action, h, value.actions[:, 0])
+        wanted = [(self.config.n_step, noise.value_places), (self._horizon, noise.sequence_places)]
+        value, sequence = replay.draw(wanted)
+        found = self._latents(value, sequence, noise)
+        h, sequence_h = found["online"]
+        h_later, sequence_targets = found["target"]
         seen = Evidence(
-            z=z,
+            z=self._represent(self.value_network.core.state_action, h, value.actions[:, 0]),
             next_frame=found["next_frame"],
-            short_return=short_return,
+            pixel_range=self.config.pixel_range,
+            short_return=found["short_return"],
             sequence_h=sequence_h,
             sequence_actions=sequence.actions,
             sequence_targets=sequence_targets,
             sequence_alive=sequence.alive,
         )
-        terms, priorities, q_mean = self._losses(h.detach(), y, seen, noise)
-        skip, norms = self._apply(terms)
-        replay.set_priorities(value.starts, priorities, skip)
-        self._record(terms, norms, skip, value, priorities, q_mean, y, h, z)
+        terms, judged = self._losses(h.detach(), h_later, value, seen, noise)
+        gradients = self._gradients(terms)
+        numbers = self._numbers(terms, gradients)
+        skip = self._any_not_finite(tuple(numbers.values()))
+        features = {"h": h.detach(), "z": seen.z.detach()}
+        self._accelerator.branches(
+            {
+                "optimise": partial(self._optimise, gradients, skip),
+                "record": partial(self._record, numbers | judged.numbers, skip, value.starts, features),
+                "prioritise": partial(replay.set_priorities, value.starts, judged.priorities, skip),
+            }
+        )
 
     def _draw_noise(self) -> UpdateNoise:
         config = self.config
-        return draw_update_noise(
-            config.batch_size, self._horizon, self._actions.size, config.shift_pad, self._generator
-        )
+        sizes = NoiseSizes(config.batch_size, self._horizon, self._actions.size)
+        uniforms, normals = sizes.draw(self._generator)
+        return self._arrange(uniforms, normals, sizes, config.shift_pad)
 
-    def _windows(self, replay: WindowSource, noise: UpdateNoise) -> tuple[Window, Window]:
-        """The value batch and the sequences; where no task wants sequences, an empty second one."""
-        wanted = [(self.config.n_step, noise.value_places), (self._horizon, noise.sequence_places)]
-        value, sequence = replay.draw(wanted)
-        return value, sequence
+    def _latents(self, value: Window, sequence: Window, noise: UpdateNoise) -> dict[str, Any]:
+        """Latent states of both networks, the frame and the return to predict: none needs another."""
+        windows = (value, sequence, noise, (self.config.shift_pad, self.config.pixel_range))
 
-    def _latents_and_target(self, value: Window, sequence: Window, noise: UpdateNoise) -> dict[str, Any]:
-        """Latent states of both networks, the value target, the frame to predict: none needs another."""
-        look = (self.config.shift_pad, self.config.pixel_range)
-
-        def online() -> Tensor:
-            slots = torch.cat((value.stack(0), sequence.stack(0)))
-            offsets = torch.cat((noise.now, noise.sequence_now))
-            return self._latents(self.value_network.core, value.frames, slots, offsets, *look)
-
-        def next_frame() -> Tensor:
-            return self._pictures(value.frames, value.newest_frame(1), noise.now, *look)
-
-        def target() -> tuple[Tensor, Tensor, Tensor]:
+        def target() -> tuple[Tensor, Tensor]:
             with torch.no_grad():
-                return self._target(value, sequence, noise)
+                latents: tuple[Tensor, Tensor] = self._target_latents(self.target_core, *windows)
+            return latents
 
-        return self._accelerator.branches({"online": online, "target": target, "next_frame": next_frame})
-
-    def _target(self, value: Window, sequence: Window, noise: UpdateNoise) -> tuple[Tensor, Tensor, Tensor]:
-        """y, R and the target latents h'_{t+1} .. h'_{t+K} of the sequences, (K, B, D)."""
-        config = self.config
-        steps = range(1, self._horizon + 1)
-        slots = torch.cat([value.stack(config.n_step), *(sequence.stack(k) for k in steps)])
-        offsets = torch.cat((noise.later, noise.sequence_later))
-        h = self._latents(
-            self.target_core, value.frames, slots, offsets, config.shift_pad, config.pixel_range
+        return self._accelerator.branches(
+            {
+                "online": partial(self._online_latents, self.value_network.core, *windows),
+                "target": target,
+                "next_frame": partial(self._next_frame, value, noise, self.config.shift_pad),
+                "short_return": partial(
+                    self._n_step_return, value.rewards, value.alive, self.config.discount
+                ),
+            }
         )
-        h_later, h_sequence = h.split((len(noise.later), len(noise.sequence_later)))
-        short_return = n_step_return(value.rewards, value.alive, config.discount)
-        y = self._bootstrapped_target(
-            self.target_core,
-            self.target_policy,
-            self._actions,
-            h_later,
-            noise.target_action,
-            noise.target_gumbel,
-            config.target_noise,
-            config.target_noise_limit,
-            short_return,
-            value.alive,
-            config.discount,
-            (self._scale, self._target_scale),
-        )
-        return y, short_return, h_sequence.view(self._horizon, len(noise.sequence_now), h.shape[1])
 
     def _losses(
-        self, h: Tensor, y: Tensor, seen: Evidence, noise: UpdateNoise
-    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Every loss by name, the new priorities and the mean value. `h` is detached."""
-        config, core = self.config, self.value_network.core
-        branches = {
+        self, h: Tensor, h_later: Tensor, value: Window, seen: Evidence, noise: UpdateNoise
+    ) -> tuple[dict[str, Tensor], Judgement]:
+        """Every loss by name, and what the value loss found out. `h` is detached."""
+        core = self.value_network.core
+        branches: dict[str, Callable[[], Any]] = {
             task.name: partial(
                 self._task_losses[task.name], self.value_network.heads[task.name], core.state_action, seen
             )
-            for task in config.tasks
+            for task in self.config.tasks
         }
-        branches[VALUE] = partial(
-            self._long_term_loss, core, seen.z, y, config.priority_exponent, config.minimum_priority
-        )
+        branches[VALUE] = partial(self._value_loss, h_later, value, seen, noise)
         branches[POLICY] = partial(
             self._actor_loss,
             self.policy,
@@ -230,63 +228,70 @@ class OGSPRAgent:
             self._actions,
             h,
             noise.policy_gumbel,
-            config.pre_activation_weight,
+            self.config.pre_activation_weight,
         )
         terms = self._accelerator.branches(branches)
-        terms[VALUE], priorities, q_mean = terms[VALUE]
-        return terms, priorities, q_mean
+        terms[VALUE], judged = terms[VALUE]
+        return terms, judged
 
-    def _apply(self, terms: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Both optimisers' steps: whether they were left out (0-d), and numbers about them."""
-        combined = torch.stack([weight * terms[name] for name, weight in self._weights.items()]).sum()
-        value_parameters, policy_parameters = (
-            self._value_optimiser.parameters,
-            self._policy_optimiser.parameters,
+    def _value_loss(
+        self, h_later: Tensor, value: Window, seen: Evidence, noise: UpdateNoise
+    ) -> tuple[Tensor, Judgement]:
+        config = self.config
+        with torch.no_grad():
+            y = self._bootstrapped_target(
+                self.target_core,
+                self.target_policy,
+                self._actions,
+                h_later,
+                seen.short_return,
+                value.alive,
+                noise,
+                config.target_noise,
+                config.target_noise_limit,
+                config.discount,
+                (self._scale, self._target_scale),
+            )
+        loss, priorities, numbers = self._long_term_loss(
+            self.value_network.core, seen.z, y, config.priority_exponent, config.minimum_priority
         )
-        # The two losses share no parameters (the actor's sees detached latents and a frozen core), so one
-        # pass gives both gradients. A parameter without a gradient would be an error here.
-        gradients = torch.autograd.grad((combined, terms[POLICY]), (*value_parameters, *policy_parameters))
-        value_gradients = gradients[: len(value_parameters)]
-        policy_gradients = gradients[len(value_parameters) :]
-        value_norms = self._value_optimiser.norms(value_gradients)
-        policy_norms = self._policy_optimiser.norms(policy_gradients)
-        everything = torch.cat((value_norms, policy_norms, torch.stack((combined, terms[POLICY]))))
-        skip = (~torch.isfinite(everything).all()).float()
-        self._value_optimiser.step(value_gradients, value_norms, skip)
-        self._policy_optimiser.step(policy_gradients, policy_norms, skip)
-        norms = {
-            "combined_loss": combined,
-            "value_gradient_norm": torch.linalg.vector_norm(value_norms),
-            "policy_gradient_norm": torch.linalg.vector_norm(policy_norms),
+        return loss, Judgement(priorities, numbers)
+
+    def _gradients(self, terms: dict[str, Tensor]) -> Gradients:
+        """Of the weighted sum of losses by the value network, and of the actor's by the policy."""
+        value_parameters = self._value_optimiser.parameters
+        # The actor's loss shares no parameters with the others (it sees detached latents and a frozen
+        # core), so one pass gives both. A parameter without a gradient would be an error here.
+        gradients = torch.autograd.grad(
+            [terms[name] for name in self._weights],
+            (*value_parameters, *self._policy_optimiser.parameters),
+            list(self._weights.values()),
+        )
+        value = self._value_optimiser.gather(gradients[: len(value_parameters)])
+        policy = self._policy_optimiser.gather(gradients[len(value_parameters) :])
+        norm = torch.linalg.vector_norm
+        return Gradients(
+            value, policy, [norm(vector) for vector in value], [norm(vector) for vector in policy]
+        )
+
+    def _numbers(self, terms: dict[str, Tensor], gradients: Gradients) -> dict[str, Tensor]:
+        """Every loss and gradient norm by name."""
+        return {f"{name}_loss": term.detach() for name, term in terms.items()} | {
+            "value_gradient_norm": torch.linalg.vector_norm(torch.stack(gradients.value_norms)),
+            "policy_gradient_norm": torch.linalg.vector_norm(torch.stack(gradients.policy_norms)),
         }
-        return skip, norms
+
+    def _optimise(self, gradients: Gradients, skip: Tensor) -> None:
+        self._value_optimiser.step(gradients.value, gradients.value_norms, skip)
+        self._policy_optimiser.step(gradients.policy, gradients.policy_norms, skip)
 
     def _record(
-        self,
-        terms: dict[str, Tensor],
-        norms: dict[str, Tensor],
-        skip: Tensor,
-        value: Window,
-        priorities: Tensor,
-        q_mean: Tensor,
-        y: Tensor,
-        h: Tensor,
-        z: Tensor,
+        self, numbers: dict[str, Tensor], skip: Tensor, starts: Tensor, features: dict[str, Tensor]
     ) -> None:
-        numbers = {f"{name}_loss": term for name, term in terms.items()} | norms
-        self._failures.observe(skip, numbers, value.starts)
-        self._tally.add(
-            numbers
-            | {
-                "q_mean": q_mean,
-                "target_mean": y.mean(),
-                "priority_mean": priorities.mean(),
-                "priority_max": priorities.max(),
-            },
-            skip,
-        )
-        for name, features in (("h", h), ("z", z)):
-            self._features[name].copy_(features.detach())
+        self._failures.observe(skip, numbers, starts)
+        self._tally.add(numbers, skip)
+        for name, kept in self._features.items():
+            kept.copy_(features[name])
 
     def _sync_targets(self, replay: WindowSource) -> None:
         """The target networks become copies, in place."""
@@ -344,11 +349,10 @@ class OGSPRAgent:
             torch.manual_seed(seed)
             value_network = ValueNetwork(self.config, spec, self._actions.size)
             policy = make_policy(self.config.sizes, self._actions.size)
-        self.value_network = value_network.to(self._device, memory_format=torch.channels_last)
+        self.value_network = value_network.to(self._device)
         self.policy = policy.to(self._device)
         self.target_core = copy.deepcopy(self.value_network.core).requires_grad_(False)
         self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
-        self._frozen_core = frozen_view(self.value_network.core)
         self._scale = torch.ones((), device=self._device)
         self._target_scale = torch.ones((), device=self._device)
 
@@ -360,9 +364,11 @@ class OGSPRAgent:
                 {f"{part}.{name}": parameter for name, parameter in module.named_parameters()}
                 for part, module in self.value_network.parts().items()
             ]
-        rates = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
+        rates: dict[str, Any] = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
+        rates["accelerate"] = self._accelerator.function
         self._value_optimiser = ClippedAdamW(value_groups, **rates, clip_norm=config.clip_norm)
         self._policy_optimiser = ClippedAdamW([dict(self.policy.named_parameters())], **rates, clip_norm=None)
+        self._frozen_core = frozen_view(self.value_network.core)  # now that its numbers stay where they are
 
     def _seed_generators(self, seed: int) -> None:
         """One generator a role, so that acting more often does not change what is learned."""
@@ -372,10 +378,9 @@ class OGSPRAgent:
         self._act_rng = np.random.default_rng(act_seed)
 
     def _build_records(self) -> None:
-        losses_and_norms = [f"{name}_loss" for name in (*self._weights, POLICY, "combined")]
+        losses_and_norms = [f"{name}_loss" for name in self._weights]
         losses_and_norms += ["value_gradient_norm", "policy_gradient_norm"]
-        others = ["q_mean", "target_mean", "priority_mean", "priority_max"]
-        self._tally = Tally([*losses_and_norms, *others], self._device)
+        self._tally = Tally([*losses_and_norms, *losses.JUDGED], self._device)
         self._failures = FailureWatch(losses_and_norms, self.config.batch_size, self._device)
         sizes = {"h": self.config.sizes.latent, "z": self.config.sizes.representation}
         self._features = {
@@ -385,12 +390,16 @@ class OGSPRAgent:
 
     def _build_functions(self) -> None:
         fast = self._accelerator.function
-        self._pictures = fast(losses.pictures)
-        self._latents = fast(losses.latents)
+        self._arrange = fast(arrange_noise)
+        self._next_frame = fast(losses.next_frame)
+        self._n_step_return = fast(n_step_return)
+        self._online_latents = fast(losses.online_latents)
+        self._target_latents = fast(losses.target_latents)
         self._represent = fast(losses.represent)
         self._bootstrapped_target = fast(losses.bootstrapped_target)
         self._long_term_loss = fast(losses.long_term_loss)
         self._actor_loss = fast(losses.actor_loss)
+        self._any_not_finite = fast(any_not_finite)
         self._task_losses = {task.name: fast(task.loss) for task in self.config.tasks}
         self._explorer = self._actor(fast(losses.noisy_action))
         self._evaluator = self._actor(fast(losses.plain_action))

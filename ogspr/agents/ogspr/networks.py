@@ -51,7 +51,14 @@ class Core(nn.Module):
     def latent(self, images: Tensor) -> Tensor:
         """h = u1(f(s)): (N, S * C, H, W) -> (N, D)."""
         h: Tensor = self.adapter1(self.encoder(images))
-        return h
+        return h.float()
+
+    def latent_of_stacks(
+        self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int, pixel_range: tuple[float, float]
+    ) -> Tensor:
+        """h of shifted frame stacks in replay: (N, S), (N, 2) -> (N, D)."""
+        h: Tensor = self.adapter1(self.encoder.of_stacks(frames, slots, offsets, pad, pixel_range))
+        return h.float()
 
     def values(self, z: Tensor) -> Tensor:
         """Q1(z), Q2(z): (B, Z) -> (2, B)."""

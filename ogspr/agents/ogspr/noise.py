@@ -24,27 +24,46 @@ class UpdateNoise(NamedTuple):
     policy_gumbel: Tensor  # (B, A) in [0, 1)
 
 
-def draw_update_noise(
-    batch: int, horizon: int, action_size: int, pad: int, generator: torch.Generator
-) -> UpdateNoise:
-    """Fresh noise from `generator`, on its device; a horizon of 0 means that there are no sequences."""
-    sequences = batch if horizon else 0
-    shifts = (2 * batch, 2 * batch, 2 * sequences, 2 * horizon * batch)
-    sizes = (batch, sequences, *shifts, batch * action_size, batch * action_size)
-    device = generator.device
-    uniforms = torch.rand(sum(sizes), generator=generator, device=device, dtype=torch.float64)
-    normals = torch.randn(batch, action_size, generator=generator, device=device)
-    value_places, sequence_places, *rest = uniforms.split(sizes)
-    now, later, sequence_now, sequence_later = (shift_offsets(part.view(-1, 2), pad) for part in rest[:4])
-    target_gumbel, policy_gumbel = (part.float().view(batch, action_size) for part in rest[4:])
+class NoiseSizes(NamedTuple):
+    """How much of it: B windows a batch, sequences of K steps (0: no sequences), A numbers an action."""
+
+    batch: int
+    horizon: int
+    action_size: int
+
+    @property
+    def sequences(self) -> int:
+        return self.batch if self.horizon else 0
+
+    @property
+    def uniforms(self) -> tuple[int, ...]:
+        """Numbers in [0, 1) for each field that is made of them, in the order of the fields."""
+        shifts = (self.batch, self.batch, self.sequences, self.horizon * self.batch)
+        gumbels = (self.batch * self.action_size,) * 2
+        return (self.batch, self.sequences, *(2 * count for count in shifts), *gumbels)
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Raw numbers on the generator's device: uniform (float64) and standard normal."""
+        uniforms = torch.rand(
+            sum(self.uniforms), generator=generator, device=generator.device, dtype=torch.float64
+        )
+        normals = torch.randn(self.batch, self.action_size, generator=generator, device=generator.device)
+        return uniforms, normals
+
+
+def arrange_noise(uniforms: Tensor, normals: Tensor, sizes: NoiseSizes, pad: int) -> UpdateNoise:
+    """Raw numbers as the noise of one update."""
+    parts = torch.split(uniforms, sizes.uniforms)
+    now, later, sequence_now, sequence_later = (shift_offsets(part.view(-1, 2), pad) for part in parts[2:6])
+    target_gumbel, policy_gumbel = (part.float().view(sizes.batch, sizes.action_size) for part in parts[6:])
     return UpdateNoise(
-        value_places,
-        sequence_places,
-        now,
-        later,
-        sequence_now,
-        sequence_later,
-        normals,
-        target_gumbel,
-        policy_gumbel,
+        value_places=parts[0],
+        sequence_places=parts[1],
+        now=now,
+        later=later,
+        sequence_now=sequence_now,
+        sequence_later=sequence_later,
+        target_action=normals,
+        target_gumbel=target_gumbel,
+        policy_gumbel=policy_gumbel,
     )

@@ -2,7 +2,7 @@
 
 symbol   shape            meaning
 z        (B, Z)           state-action representation of the value batch
-o        (B, C, H, W)     o_{t+1}, the frame that follows, scaled
+o        (B, C, H, W)     o_{t+1}, the frame that follows; bytes, to be scaled to `pixel_range`
 R        (B,)             short-term return, the part of the value target without bootstrap
 h        (B, D)           latent state a sequence starts from
 a        (B, K, A)        its actions
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ogspr.agents.ogspr.adapters import Adapters
 from ogspr.nets.decoder import FrameDecoder
 from ogspr.nets.mlp import MLP
+from ogspr.ops.shift import scaled_pixels
 from ogspr.ops.two_hot import symexp_bins, two_hot_cross_entropy
 from ogspr.ops.values import Reduction, squared_error
 
@@ -40,6 +41,7 @@ class Evidence(NamedTuple):
 
     z: Tensor
     next_frame: Tensor
+    pixel_range: tuple[float, float]
     short_return: Tensor
     sequence_h: Tensor
     sequence_actions: Tensor
@@ -83,7 +85,8 @@ class ObservationPrediction:
     def loss(self, head: nn.Module, state_action: nn.Module, seen: Evidence) -> Tensor:  # noqa: ARG002
         # o_{t+1} exists even where the step to it was terminal.
         everywhere = torch.ones_like(seen.short_return)
-        return squared_error(head(seen.z).float(), seen.next_frame, everywhere, self.reduction)
+        frame = scaled_pixels(seen.next_frame, *seen.pixel_range)
+        return squared_error(head(seen.z).float(), frame, everywhere, self.reduction)
 
 
 class TwoHotHead(nn.Module):

@@ -1,0 +1,140 @@
+"""The first layer of a pixel encoder, straight from stored bytes: shift, scale, convolve, ELU.
+
+Written out, a batch of shifted pictures is the largest thing an update touches, and it is read once. On a
+GPU in bf16 a kernel therefore reads the bytes of replay where they lie; elsewhere the pictures are made.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ogspr.ops.shift import scaled_pixels, shifted_stacks
+
+KERNEL = 3
+STRIDE = 2
+# Tensor cores want channels in multiples of 8; with 9, the convolution would run without them.
+_CHANNEL_MULTIPLE = 16
+# Bytes minus this are centred, so that sums of products stay small.
+BYTE_CENTRE = 128
+
+
+def first_layer(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """ELU of a 3x3 convolution with stride 2, of pictures: (N, S * C, H, W) -> (N, D, H', W')."""
+    missing = -images.shape[1] % _CHANNEL_MULTIPLE if images.is_cuda else 0
+    widen = (0, 0, 0, 0, 0, missing)
+    return F.elu(F.conv2d(F.pad(images, widen), F.pad(weight, widen), bias, STRIDE))
+
+
+def first_layer_of_stacks(
+    frames: Tensor,
+    slots: Tensor,
+    offsets: Tensor,
+    pad: int,
+    pixel_range: tuple[float, float],
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    """The same, of shifted frame stacks in replay: (slots, C, H, W), (N, S), (N, 2) -> (N, D, H', W')."""
+    if frames.is_cuda and torch.is_autocast_enabled("cuda"):
+        output: Tensor = _fused(frames, slots, offsets, pad, *pixel_range, weight, bias)
+        return output
+    return first_layer(scaled_pixels(shifted_stacks(frames, slots, offsets, pad), *pixel_range), weight, bias)
+
+
+def output_size(length: int) -> int:
+    return (length - KERNEL) // STRIDE + 1
+
+
+def _affine(low: float, high: float) -> tuple[float, float]:
+    """Factor and summand that turn a centred byte into a scaled pixel."""
+    scale = (high - low) / 255.0
+    return scale, low + BYTE_CENTRE * scale
+
+
+@torch.library.custom_op("ogspr::first_layer", mutates_args=())
+def _fused(
+    frames: Tensor,
+    slots: Tensor,
+    offsets: Tensor,
+    pad: int,
+    low: float,
+    high: float,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    from ogspr.ops.first_layer_kernels import forward
+
+    scale, shift = _affine(low, high)
+    by_frame = weight.float().reshape(weight.shape[0], slots.shape[1], -1)
+    moved_bias = bias.float() + shift * by_frame.sum((1, 2))
+    return forward(frames, slots, offsets, pad, by_frame, moved_bias, scale)
+
+
+@_fused.register_fake
+def _(
+    frames: Tensor,
+    slots: Tensor,
+    offsets: Tensor,  # noqa: ARG001
+    pad: int,  # noqa: ARG001
+    low: float,  # noqa: ARG001
+    high: float,  # noqa: ARG001
+    weight: Tensor,
+    bias: Tensor,  # noqa: ARG001
+) -> Tensor:
+    height, width = output_size(frames.shape[2]), output_size(frames.shape[3])
+    shape = (slots.shape[0], weight.shape[0], height, width)
+    return torch.empty(shape, dtype=torch.bfloat16, device=frames.device, memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("ogspr::first_layer_gradients", mutates_args=())
+def _fused_gradients(
+    frames: Tensor,
+    slots: Tensor,
+    offsets: Tensor,
+    pad: int,
+    low: float,
+    high: float,
+    output: Tensor,
+    gradient: Tensor,
+) -> tuple[Tensor, Tensor]:
+    from ogspr.ops.first_layer_kernels import backward
+
+    scale, shift = _affine(low, high)
+    products, bias_gradient = backward(frames, slots, offsets, pad, output, gradient)
+    channels = slots.shape[1] * frames.shape[1]
+    weight_gradient = scale * products + shift * bias_gradient[:, None, None]
+    return weight_gradient.reshape(-1, channels, KERNEL, KERNEL).contiguous(), bias_gradient
+
+
+@_fused_gradients.register_fake
+def _(
+    frames: Tensor,
+    slots: Tensor,
+    offsets: Tensor,  # noqa: ARG001
+    pad: int,  # noqa: ARG001
+    low: float,  # noqa: ARG001
+    high: float,  # noqa: ARG001
+    output: Tensor,
+    gradient: Tensor,  # noqa: ARG001
+) -> tuple[Tensor, Tensor]:
+    channels = slots.shape[1] * frames.shape[1]
+    weight = torch.empty(output.shape[1], channels, KERNEL, KERNEL, device=frames.device)
+    return weight, torch.empty(output.shape[1], device=frames.device)
+
+
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    frames, slots, offsets, *settings = inputs[:6]
+    ctx.save_for_backward(frames, slots, offsets, output)
+    ctx.settings = settings  # type: ignore[attr-defined]
+
+
+def _backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    frames, slots, offsets, output = ctx.saved_tensors  # type: ignore[attr-defined]
+    pad, low, high = ctx.settings  # type: ignore[attr-defined]
+    weight, bias = _fused_gradients(frames, slots, offsets, pad, low, high, output, gradient)
+    return None, None, None, None, None, None, weight, bias
+
+
+_fused.register_autograd(_backward, setup_context=_save)
