@@ -15,12 +15,14 @@ import tyro
 from rich.console import Console
 
 from ogspr._version import __version__
+from ogspr.bench.options import UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError
 
 _PROGRAM = "ogspr"
 _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
 _NO_OPTIONS = EnvOptions()
+_DEFAULT_UPDATE_BENCH = UpdateBench()
 
 
 def main() -> None:
@@ -140,10 +142,25 @@ def bench_env(
     return 0
 
 
+def bench_update(
+    bench: tyro.conf.OmitArgPrefixes[UpdateBench] = _DEFAULT_UPDATE_BENCH, out: Path | None = None
+) -> int:
+    """Milliseconds an update: eager, compiled, graph; each precision; several learners.
+
+    Args:
+        bench: What is measured.
+        out: A csv file for the numbers.
+    """
+    from ogspr.bench.update import bench_update as run
+
+    run(bench, out=out, console=_console())
+    return 0
+
+
 _COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "tasks": tasks,
     "rollout": rollout,
     "bench": bench,
 }
-_BENCHES: dict[str, Callable[..., int]] = {"env": bench_env}
+_BENCHES: dict[str, Callable[..., int]] = {"env": bench_env, "update": bench_update}

@@ -34,6 +34,11 @@ class ContinuousActions:
     size: int
 
     @property
+    def vector_size(self) -> int:
+        """Numbers in an action as learners see it."""
+        return self.size
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (self.size,)
 
@@ -63,6 +68,11 @@ class DiscreteActions:
     """One of `count` actions, as its index."""
 
     count: int
+
+    @property
+    def vector_size(self) -> int:
+        """Numbers in an action as learners see it: one-hot."""
+        return self.count
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,11 +64,12 @@ class _Desk:
 
         return respond_in_place
 
-    def answer(self, observations: UInt8Array, rng: np.random.Generator) -> Any:
+    def answer(self, observations: UInt8Array, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         # The last answer was waited for, so nothing reads these buffers any more.
         self._host_observations.numpy()[:] = observations
         noise = self._host_noise.numpy()
         noise[0] = rng.standard_normal(noise[0].shape, np.float32)
         noise[1] = rng.random(noise[1].shape, np.float32)
         self.run()
-        return self._actions.cpu().numpy().copy()
+        actions: npt.NDArray[np.float32] = self._actions.cpu().numpy().copy()
+        return actions

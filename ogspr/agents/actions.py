@@ -90,7 +90,8 @@ class Discrete:
         return np.asarray(vectors.argmax(-1))
 
     def to_vector(self, action: Action) -> npt.NDArray[np.float32]:
-        return np.eye(self.size, dtype=np.float32)[np.asarray(action)]
+        one_hot: npt.NDArray[np.float32] = np.eye(self.size, dtype=np.float32)[np.asarray(action)]
+        return one_hot
 
     def sample(self, rng: np.random.Generator) -> Action:
         return np.asarray(rng.integers(self.size))

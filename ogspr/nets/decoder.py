@@ -75,7 +75,7 @@ class Doubling(nn.ConvTranspose2d):
 
     def _by_parity(self) -> Tensor:
         """(in, out, 4, 4) -> (out * 4, in, 2, 2): kernel row 2 q + a serves parity a from tap 1 - q."""
-        kernel = self.weight.unflatten(3, (2, 2)).unflatten(2, (2, 2))  # in, out, q, a, q', a'
+        kernel = self.weight.view(self.in_channels, self.out_channels, 2, 2, 2, 2)  # in, out, q, a, q', a'
         taps = kernel.permute(1, 3, 5, 0, 2, 4).flip(4, 5)  # out, a, a', in, tap, tap'
         return taps.reshape(4 * self.out_channels, self.in_channels, 2, 2)
 

@@ -16,6 +16,7 @@ KERNEL = 3
 STRIDE = 2
 # Tensor cores want channels in multiples of 8; with 9, the convolution would run without them.
 _CHANNEL_MULTIPLE = 16
+_SMALLEST_TILE = 16
 # Bytes minus this are centred, so that sums of products stay small.
 BYTE_CENTRE = 128
 
@@ -37,7 +38,9 @@ def first_layer_of_stacks(
     bias: Tensor,
 ) -> Tensor:
     """The same, of shifted frame stacks in replay: (slots, C, H, W), (N, S), (N, 2) -> (N, D, H', W')."""
-    if frames.is_cuda and torch.is_autocast_enabled("cuda"):
+    channels = weight.shape[0]
+    tiles = channels >= _SMALLEST_TILE and channels.bit_count() == 1  # what the kernel can do
+    if tiles and frames.is_cuda and torch.is_autocast_enabled("cuda"):
         output: Tensor = _fused(frames, slots, offsets, pad, *pixel_range, weight, bias)
         return output
     return first_layer(scaled_pixels(shifted_stacks(frames, slots, offsets, pad), *pixel_range), weight, bias)

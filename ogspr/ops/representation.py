@@ -12,7 +12,8 @@ def effective_rank(features: Tensor) -> Tensor:
     Between 1 (one direction) and min(B - 1, D). Centred, so that a constant does not count as a
     direction; 0 where nothing varies at all. (Roy & Vetterli, "The effective rank", 2007.)
     """
-    features = features.float()
+    # The first row is taken off before the mean, which of equal numbers is not exactly that number.
+    features = features.float() - features[0].float()
     singular = torch.linalg.svdvals(features - features.mean(0))
     total = singular.sum()
     share = singular / total.clamp(min=torch.finfo(singular.dtype).tiny)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# u * total may round up to total, beyond the last weight; this much less never does.
-_BELOW_ONE = 1.0 - 2.0**-50
-
 
 def draw_proportional(weights: Tensor, uniforms: Tensor) -> Tensor:
     """Indices with probability weight / sum: (N,), (B,) float64 in [0, 1) -> (B,) int64.
@@ -16,4 +13,4 @@ def draw_proportional(weights: Tensor, uniforms: Tensor) -> Tensor:
     An index of weight zero is never drawn.
     """
     cumulative = torch.cumsum(weights.double(), 0)
-    return torch.searchsorted(cumulative, uniforms * (cumulative[-1] * _BELOW_ONE), right=True)
+    return torch.searchsorted(cumulative, uniforms * cumulative[-1], right=True)

@@ -20,22 +20,24 @@ def symexp_bins(count: int, limit: float) -> Tensor:
     return torch.cat((-upper[1:].flip(0), upper)).float()
 
 
-def two_hot_weights(values: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
-    """The bin at or above each value, (B,) indices, and its share, (B,); the rest is the bin before's.
+def two_hot_weights(values: Tensor, bins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The index of the bin above each value, its share, and the share of the bin before it: (B,) each.
 
     Values beyond the bins count as the outermost bin.
     """
-    upper = torch.searchsorted(bins, values.contiguous(), right=True).clamp(1, len(bins) - 1)
+    values = values.contiguous().clamp(bins[0], bins[-1])
+    upper = torch.searchsorted(bins, values, right=True).clamp(1, len(bins) - 1)
     below, above = bins[upper - 1], bins[upper]
-    return upper, ((values - below) / (above - below)).clamp(0.0, 1.0)
+    width = above - below
+    return upper, (values - below) / width, (above - values) / width
 
 
 def two_hot(values: Tensor, bins: Tensor) -> Tensor:
     """(B,) -> (B, bins): at most two neighbours share the weight 1 and average to the value."""
-    upper, share = two_hot_weights(values, bins)
-    code = torch.zeros(len(values), len(bins), dtype=share.dtype, device=values.device)
-    code.scatter_(1, upper[:, None], share[:, None])
-    return code.scatter_(1, upper[:, None] - 1, 1.0 - share[:, None])
+    upper, upper_share, lower_share = two_hot_weights(values, bins)
+    code = torch.zeros(len(values), len(bins), dtype=upper_share.dtype, device=values.device)
+    code.scatter_(1, upper[:, None], upper_share[:, None])
+    return code.scatter_(1, upper[:, None] - 1, lower_share[:, None])
 
 
 def two_hot_mean(probabilities: Tensor, bins: Tensor) -> Tensor:
@@ -45,8 +47,8 @@ def two_hot_mean(probabilities: Tensor, bins: Tensor) -> Tensor:
 
 def two_hot_cross_entropy(logits: Tensor, values: Tensor, bins: Tensor) -> Tensor:
     """CE(q(z), TwoHot(R)), averaged over the batch: (B, bins), (B,) -> ()."""
-    upper, share = two_hot_weights(values, bins)
+    upper, upper_share, lower_share = two_hot_weights(values, bins)
     log_q = F.log_softmax(logits, dim=1)
     at_upper = log_q.gather(1, upper[:, None])[:, 0]
     at_lower = log_q.gather(1, upper[:, None] - 1)[:, 0]
-    return -(share * at_upper + (1.0 - share) * at_lower).mean()
+    return -(upper_share * at_upper + lower_share * at_lower).mean()

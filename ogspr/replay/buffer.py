@@ -25,7 +25,10 @@ from torch import Tensor
 
 from ogspr.ops.returns import survival
 from ogspr.ops.sampling import draw_proportional
+from ogspr.replay.frames import allocate_frames
 from ogspr.replay.packet import Packet, PacketLayout, PacketQueue
+from ogspr.replay.plan import Place
+from ogspr.replay.prefetch import Prefetcher
 from ogspr.replay.shape import ReplayShape
 from ogspr.types import TimeStep, Window
 
@@ -41,17 +44,22 @@ class Replay:
 
     Args:
         shape: Sizes.
-        device: Where the learner computes; everything lives there.
+        device: Where the learner computes; everything lives there, but perhaps the frames.
         accelerate: Applied to the tensor functions of drawing: compiles them, or does nothing.
+        place: Where the frames lie; `pinned` ones are fetched one update ahead.
     """
 
     def __init__(
-        self, shape: ReplayShape, device: torch.device, accelerate: Callable[[Wrapped], Wrapped] = unwrapped
+        self,
+        shape: ReplayShape,
+        device: torch.device,
+        accelerate: Callable[[Wrapped], Wrapped] = unwrapped,
+        place: Place = "device",
     ) -> None:
         self.shape = shape
         self.device = device
         capacity = shape.capacity
-        self.frames = torch.empty(capacity, *shape.frame_shape, dtype=torch.uint8, device=device)
+        self.frames = allocate_frames(shape, device, place)
         self.numbers = torch.zeros(capacity, shape.numbers_a_step, device=device)
         self.age = torch.zeros(capacity, dtype=torch.int32, device=device)
         self.reach = torch.zeros(capacity, dtype=torch.int32, device=device)
@@ -63,7 +71,8 @@ class Replay:
         self._newest = -1  # slot of the current observation; none yet
         self._open = False  # an episode is being recorded
         self._packets = PacketQueue(PacketLayout.of(shape), device)
-        self._draw = accelerate(draw_window)
+        self._draw_window = accelerate(draw_window)
+        self._prefetcher = Prefetcher(self._draw, device) if place == "pinned" else None
         self.steps_added = 0
 
     def begin(self, first: TimeStep) -> None:
@@ -96,16 +105,17 @@ class Replay:
 
     def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1))."""
-        return [
-            Window(*self._draw(self.tensors(), horizon, self.shape.frame_stack, uniforms))
-            for horizon, uniforms in wanted
-        ]
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.frames, self.numbers, self.age, self.reach, self.priority
+        for horizon, uniforms in wanted:
+            if len(uniforms) and not self.valid_starts(horizon):
+                raise RuntimeError(
+                    f"no window of {horizon} steps is stored yet; add more steps before drawing"
+                )
+        return self._prefetcher.next(wanted) if self._prefetcher else self._draw(wanted)
 
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
         """New priorities of drawn steps, none where `skip` (0-d) is 1; later steps get the largest seen."""
+        if self._prefetcher:  # drawing reads what is about to be written
+            self._prefetcher.join()
         priorities = torch.where(skip > 0, self.priority[starts], priorities)
         self.priority[starts] = priorities
         torch.maximum(self.largest_priority, priorities.max(), out=self.largest_priority)
@@ -114,6 +124,13 @@ class Replay:
         """Over the steps that are stored; 0-d, on the device."""
         used = (self.reach > 0).float()
         return (self.numbers[:, -2].abs() * used).sum() / used.sum().clamp(min=1.0)
+
+    def _draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+        stored = (self.frames, self.numbers, self.age, self.reach, self.priority)
+        return [
+            Window(*self._draw_window(stored, horizon, self.shape.frame_stack, uniforms))
+            for horizon, uniforms in wanted
+        ]
 
     def _take(self, slot: int, age: int) -> dict[int, int]:
         """Makes `slot` the newest; slots whose stack loses a frame with it are no starts any more."""
@@ -160,7 +177,7 @@ class Replay:
         self.numbers.index_copy_(0, packet.written, packet.numbers[None])
         self.age.index_copy_(0, packet.slot, packet.age)
         self.reach.index_copy_(0, packet.changed, packet.reach)
-        self.priority.index_copy_(0, packet.slot, self.largest_priority[None])
+        self.priority.index_copy_(0, packet.written, self.largest_priority[None])
 
 
 def draw_window(

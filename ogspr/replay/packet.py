@@ -65,7 +65,7 @@ class PacketLayout:
         """Views of the bytes, as tensors of their types."""
         sizes = (self.integers * 8, self.short_integers * 4, self.numbers * 4, self.frame_bytes)
         used = data[: sum(sizes)]
-        integers, shorts, numbers, frame = used.split(sizes)
+        integers, shorts, numbers, frame = torch.split(used, list(sizes))
         long, short = integers.view(torch.int64), shorts.view(torch.int32)
         return Packet(
             frame=frame.view(self.frame_shape),
@@ -114,7 +114,7 @@ class PacketQueue:
         if not self._on_gpu:
             return packet
         sent = self._host[index].to(self._device, non_blocking=True)
-        self._copied[index] = event = torch.cuda.Event()
+        self._copied[index] = event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         return self._layout.unpack(sent)
 

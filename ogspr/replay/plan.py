@@ -27,11 +27,11 @@ class StoragePlan:
     learners: int
 
     def __str__(self) -> str:
-        where = "main memory, read by the GPU" if self.place == "pinned" else "the learner's device"
+        where = "in main memory, read by the GPU" if self.place == "pinned" else "beside the networks"
         size = gigabytes(self.learners * self.shape.bytes)
         count = f"{self.learners} x " if self.learners > 1 else ""
         steps = f"{count}{self.shape.capacity} steps of {self.shape.bytes_a_step} bytes"
-        return f"replay: {steps} = {size} in {where}"
+        return f"replay: {steps} = {size} {where}"
 
 
 def plan_storage(
@@ -44,6 +44,8 @@ def plan_storage(
     """
     host_free = free_host_bytes()
     if device.type != "cuda":
+        if place == "pinned":
+            raise UserError("replay in pinned memory needs a CUDA device; leave the place out.")
         return choose_place(shape, learners, {"device": host_free - HOST_RESERVE_BYTES})
     device_free = torch.cuda.mem_get_info(device)[0] - learners * DEVICE_RESERVE_BYTES
     rooms: dict[Place, int] = {"device": device_free, "pinned": host_free - HOST_RESERVE_BYTES}

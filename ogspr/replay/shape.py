@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ogspr.errors import UserError
+
 FLOAT_BYTES = 4
 INT_BYTES = 4
 
@@ -22,7 +24,7 @@ class ReplayShape:
     def __post_init__(self) -> None:
         least = self.frame_stack + self.longest_horizon + 1
         if self.capacity < least:
-            raise ValueError(f"expected room for at least {least} steps, got {self.capacity}")
+            raise UserError(f"replay needs room for at least {least} steps, got {self.capacity}; store more.")
 
     @property
     def frame_bytes(self) -> int:

@@ -9,38 +9,19 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 import torch
 
 from ogspr.errors import UserError
+from ogspr.train.execution import Execution, Precision
 
 T = TypeVar("T")
-Mode = Literal["eager", "compiled", "graph"]
-Precision = Literal["fp32", "tf32", "bf16"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # Plain runs before a capture: they compile kernels and let libraries allocate their workspaces.
 _WARM_UP_CALLS = 3
 # One function serves networks and batches of several kinds, and each kind is compiled once.
 _RECOMPILE_LIMIT = 64
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How a learner's tensor code runs."""
-
-    mode: Mode = "graph"
-    """eager: as written. compiled: torch.compile. graph: compiled, and the whole update one CUDA graph."""
-    precision: Precision = "bf16"
-    """fp32, tf32 (matrix products with 10-bit mantissas), bf16 (autocast)."""
-
-    @staticmethod
-    def default(device: torch.device) -> Execution:
-        """The fastest way that learns as well, as measured; plain on a CPU."""
-        return Execution() if device.type == "cuda" else Execution("eager", "fp32")
 
 
 def make_accelerator(execution: Execution, device: torch.device) -> PlainAccelerator:
@@ -50,7 +31,7 @@ def make_accelerator(execution: Execution, device: torch.device) -> PlainAcceler
             raise UserError("mode graph needs a CUDA device; use eager or compiled on a CPU.")
         if execution.precision == "tf32":
             raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
-    _set_matrix_precision(execution.precision)
+    set_matrix_precision(execution.precision)
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
     return kinds[execution.mode](device, execution.precision)
 
@@ -116,7 +97,7 @@ class GraphAccelerator(CompilingAccelerator):
         results: dict[str, T] = {}
         side = list(branches.items())[1:]
         for name, branch in side:
-            stream = self._side_streams.setdefault(name, torch.cuda.Stream(self._device))
+            stream = self._side_streams.setdefault(name, torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
             stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 results[name] = branch()
@@ -154,7 +135,7 @@ class CapturedProcedure:
         return graph
 
 
-def _set_matrix_precision(precision: Precision) -> None:
+def set_matrix_precision(precision: Precision) -> None:
     """Process-wide: torch knows no other kind. Convolutions would use TF32 if they were not told."""
     allowed = precision != "fp32"
     torch.backends.cuda.matmul.allow_tf32 = allowed

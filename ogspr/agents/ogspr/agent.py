@@ -30,11 +30,28 @@ VALUE = "value"  # the name of the long-term loss among those of the auxiliary t
 POLICY = "policy"
 
 
+class Drawn(NamedTuple):
+    """The two batches of an update, and its noise."""
+
+    value: Window
+    sequence: Window
+    noise: UpdateNoise
+
+
 class Judgement(NamedTuple):
     """What the value loss says about its batch besides itself."""
 
     priorities: Tensor  # (B,)
     numbers: dict[str, Tensor]
+
+
+class Computed(NamedTuple):
+    """What the forward pass leaves for the rest."""
+
+    starts: Tensor  # (B,) where the value windows begin in replay
+    terms: dict[str, Tensor]  # every loss by name
+    judged: Judgement
+    features: dict[str, Tensor]  # h and z of the value batch
 
 
 class Gradients(NamedTuple):
@@ -72,7 +89,7 @@ class OGSPRAgent:
         self._build_networks(spec, seed)
         weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks} | {POLICY: 1.0}
         self._weights = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
-        self._horizon = max((task.horizon for task in config.tasks), default=0)
+        self._horizon = config.sequence_horizon
         self._build_optimisers()
         self._seed_generators(seed)
         self._build_records()
@@ -81,16 +98,6 @@ class OGSPRAgent:
         self._replay: WindowSource | None = None
 
     # --- what the loop asks for -----------------------------------------------------------------
-
-    @property
-    def longest_horizon(self) -> int:
-        """The longest window it draws from replay."""
-        return max(self.config.n_step, self._horizon)
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action as replay stores it."""
-        return self._actions.size
 
     @property
     def parameter_count(self) -> int:
@@ -142,21 +149,61 @@ class OGSPRAgent:
         )
         return means | health | {"failed_updates": float(self._failures.total)}
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Of both optimisers, from the next update on."""
+        for optimiser in (self._value_optimiser, self._policy_optimiser):
+            optimiser.learning_rate.fill_(rate)
+
     @property
     def failures_in_a_row(self) -> int:
         """Updates that were left out at the end because a number was not finite; an update late on a GPU."""
         return self._failures.in_a_row
 
+    @property
+    def failed_updates(self) -> int:
+        """All updates that were left out, as far as the host has heard."""
+        return self._failures.total
+
     def last_failure(self) -> FailedUpdate:
+        """Waits for the device."""
         return self._failures.report()
 
     # --- one update -----------------------------------------------------------------------------
 
     def _learn(self, replay: WindowSource) -> None:
         """Everything between two target copies: reads and writes fixed tensors only."""
+        self._finish(replay, self._backward(self._forward(self._sample(replay))))
+
+    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+        """An update cut off after each of its phases, for measuring; only the last one changes anything."""
+
+        def sample() -> None:
+            self._sample(replay)
+
+        def forward() -> None:
+            self._forward(self._sample(replay))
+
+        def backward() -> None:
+            self._backward(self._forward(self._sample(replay)))
+
+        procedures: dict[str, Callable[[], None]] = {
+            "sample": sample,
+            "forward": forward,
+            "backward": backward,
+            "optimise": partial(self._learn, replay),
+        }
+        return {
+            name: self._accelerator.step(procedure, self._generator) for name, procedure in procedures.items()
+        }
+
+    def _sample(self, replay: WindowSource) -> Drawn:
         noise = self._draw_noise()
         wanted = [(self.config.n_step, noise.value_places), (self._horizon, noise.sequence_places)]
         value, sequence = replay.draw(wanted)
+        return Drawn(value, sequence, noise)
+
+    def _forward(self, drawn: Drawn) -> Computed:
+        value, sequence, noise = drawn
         found = self._latents(value, sequence, noise)
         h, sequence_h = found["online"]
         h_later, sequence_targets = found["target"]
@@ -171,15 +218,21 @@ class OGSPRAgent:
             sequence_alive=sequence.alive,
         )
         terms, judged = self._losses(h.detach(), h_later, value, seen, noise)
-        gradients = self._gradients(terms)
+        return Computed(value.starts, terms, judged, {"h": h.detach(), "z": seen.z.detach()})
+
+    def _backward(self, computed: Computed) -> tuple[Computed, Gradients]:
+        return computed, self._gradients(computed.terms)
+
+    def _finish(self, replay: WindowSource, results: tuple[Computed, Gradients]) -> None:
+        """Optimisers, records and priorities; none of them where a number is not finite."""
+        (starts, terms, judged, features), gradients = results
         numbers = self._numbers(terms, gradients)
         skip = self._any_not_finite(tuple(numbers.values()))
-        features = {"h": h.detach(), "z": seen.z.detach()}
         self._accelerator.branches(
             {
                 "optimise": partial(self._optimise, gradients, skip),
-                "record": partial(self._record, numbers | judged.numbers, skip, value.starts, features),
-                "prioritise": partial(replay.set_priorities, value.starts, judged.priorities, skip),
+                "record": partial(self._record, numbers | judged.numbers, skip, starts, features),
+                "prioritise": partial(replay.set_priorities, starts, judged.priorities, skip),
             }
         )
 
@@ -187,7 +240,8 @@ class OGSPRAgent:
         config = self.config
         sizes = NoiseSizes(config.batch_size, self._horizon, self._actions.size)
         uniforms, normals = sizes.draw(self._generator)
-        return self._arrange(uniforms, normals, sizes, config.shift_pad)
+        noise: UpdateNoise = self._arrange(uniforms, normals, sizes, config.shift_pad)
+        return noise
 
     def _latents(self, value: Window, sequence: Window, noise: UpdateNoise) -> dict[str, Any]:
         """Latent states of both networks, the frame and the return to predict: none needs another."""

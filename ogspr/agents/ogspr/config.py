@@ -93,4 +93,14 @@ class OGSPRConfig:
     """Open in the paper: factor on all action noise where actions are discrete (MR.Q: 0.5)."""
 
     tolerated_failures: int = 10
-    """Updates in a row that may be left out because a number was not finite; then the run stops."""
+    """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
+
+    @property
+    def sequence_horizon(self) -> int:
+        """Steps in the sequences that auxiliary tasks ask for; 0: none does."""
+        return max((task.horizon for task in self.tasks), default=0)
+
+    @property
+    def longest_horizon(self) -> int:
+        """Steps in the longest window that is drawn from replay."""
+        return max(self.n_step, self.sequence_horizon)

@@ -39,7 +39,7 @@ def online_latents(
     slots = torch.cat((value.stack(0), sequence.stack(0)))
     offsets = torch.cat((noise.now, noise.sequence_now))
     h = core.latent_of_stacks(value.frames, slots, offsets, *look)
-    h_value, h_sequence = torch.split(h, (len(noise.now), len(noise.sequence_now)))
+    h_value, h_sequence = torch.split(h, [len(noise.now), len(noise.sequence_now)])
     return h_value, h_sequence
 
 
@@ -51,7 +51,7 @@ def target_latents(
     slots = torch.cat([value.stack(value.horizon), *(sequence.stack(k) for k in steps)])
     offsets = torch.cat((noise.later, noise.sequence_later))
     h = core_target.latent_of_stacks(value.frames, slots, offsets, *look)
-    h_value, h_sequence = torch.split(h, (len(noise.later), len(noise.sequence_later)))
+    h_value, h_sequence = torch.split(h, [len(noise.later), len(noise.sequence_later)])
     return h_value, h_sequence.view(sequence.horizon, len(noise.sequence_now), h.shape[1])
 
 

@@ -53,7 +53,7 @@ class NoiseSizes(NamedTuple):
 
 def arrange_noise(uniforms: Tensor, normals: Tensor, sizes: NoiseSizes, pad: int) -> UpdateNoise:
     """Raw numbers as the noise of one update."""
-    parts = torch.split(uniforms, sizes.uniforms)
+    parts = torch.split(uniforms, list(sizes.uniforms))
     now, later, sequence_now, sequence_later = (shift_offsets(part.view(-1, 2), pad) for part in parts[2:6])
     target_gumbel, policy_gumbel = (part.float().view(sizes.batch, sizes.action_size) for part in parts[6:])
     return UpdateNoise(

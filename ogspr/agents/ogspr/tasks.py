@@ -13,7 +13,7 @@ alive    (B, K + 1)       1 while no earlier step of the sequence was terminal
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -117,8 +117,8 @@ class ShortTermValue:
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
         return TwoHotHead(sizes.representation, sizes.hidden, self.bins, self.limit)
 
-    def loss(self, head: TwoHotHead, state_action: nn.Module, seen: Evidence) -> Tensor:  # noqa: ARG002
-        return two_hot_cross_entropy(head(seen.z).float(), seen.short_return, head.bins)
+    def loss(self, head: nn.Module, state_action: nn.Module, seen: Evidence) -> Tensor:  # noqa: ARG002
+        return two_hot_cross_entropy(head(seen.z).float(), seen.short_return, cast(TwoHotHead, head).bins)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,24 @@
+"""How a learner's tensor code may run: the choices, without torch, so that a command line can offer them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["eager", "compiled", "graph"]
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a learner's tensor code runs. The default is for a GPU, and is the fastest."""
+
+    mode: Mode = "graph"
+    """eager: as written. compiled: torch.compile. graph: compiled, and the whole update one CUDA graph."""
+    precision: Precision = "bf16"
+    """fp32, tf32 (matrix products with 10-bit mantissas), bf16 (autocast)."""
+
+
+def default_execution(device_type: str) -> Execution:
+    """The fastest way on a kind of device; plain on a CPU."""
+    return Execution() if device_type == "cuda" else Execution("eager", "fp32")

@@ -1,0 +1,156 @@
+"""A learner: one agent and its replay on one device, several of which may share a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig
+from ogspr.agents.tally import FailedUpdate
+from ogspr.errors import UserError
+from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage
+from ogspr.replay.plan import Place
+from ogspr.train.execution import Execution
+from ogspr.train.graph import make_accelerator, on_stream
+from ogspr.train.state_file import save_state
+from ogspr.types import Action, EnvSpec, TimeStep, UInt8Array
+
+
+class Diverged(UserError):
+    """Too many updates in a row had a loss or gradient that is not finite."""
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """What learners of one process have in common."""
+
+    config: OGSPRConfig
+    spec: EnvSpec
+    capacity: int
+    """Steps that a replay holds."""
+    device: torch.device
+    execution: Execution
+    place: Place | None = None
+    """Where replay keeps its frames; None: where they fit best."""
+
+
+class Learner:
+    """Acts, stores and updates on a CUDA stream of its own (on a CPU, in order).
+
+    Args:
+        settings: What it learns, and how.
+        place: Where its frames lie.
+        seed: Decides everything that is left to chance.
+        state_folder: Where its state is saved before it gives up.
+        report: Told about updates that were left out.
+    """
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        *,
+        place: Place,
+        seed: int,
+        state_folder: Path,
+        report: Callable[[FailedUpdate], None],
+    ) -> None:
+        device = settings.device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        accelerator = make_accelerator(settings.execution, device)
+        with on_stream(self._stream):
+            self.agent = OGSPRAgent(
+                settings.config, settings.spec, seed=seed, device=device, accelerator=accelerator
+            )
+            shape = replay_shape(settings)
+            self.replay = Replay(shape, device, accelerator.function, place)
+        self.spec = settings.spec
+        self._state_folder = state_folder
+        self._report = report
+        self._failures_reported = 0
+
+    def begin(self, first: TimeStep) -> None:
+        with on_stream(self._stream):
+            self.replay.begin(first)
+
+    def add(self, action: Action, step: TimeStep) -> None:
+        with on_stream(self._stream):
+            self.replay.add(self.agent.action_vector(action), step)
+
+    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
+        with on_stream(self._stream):
+            return self.agent.act(observation, agent_steps=agent_steps, explore=explore)
+
+    def update(self) -> None:
+        """One update; waits for nothing, unless an update before failed."""
+        with on_stream(self._stream):
+            self.agent.update(self.replay)
+            if self.agent.failed_updates != self._failures_reported:
+                self._tell_failure()
+
+    def metrics(self) -> dict[str, float]:
+        with on_stream(self._stream):
+            return self.agent.metrics()
+
+    def phases(self) -> dict[str, Callable[[], None]]:
+        """An update cut off after each of its phases, for measuring."""
+        procedures = self.agent.phases(self.replay)
+        return {name: partial(self._on_stream, procedure) for name, procedure in procedures.items()}
+
+    def _on_stream(self, procedure: Callable[[], None]) -> None:
+        with on_stream(self._stream):
+            procedure()
+
+    def _tell_failure(self) -> None:
+        failure = self.agent.last_failure()
+        self._failures_reported = failure.total
+        self._report(failure)
+        if failure.in_a_row >= self.agent.config.tolerated_failures:
+            path = self._state_folder / "diverged.safetensors"
+            save_state(path, self.agent.state_dict())
+            raise Diverged(f"training stopped: {failure}; the last good state is in {path}.")
+
+
+def make_learners(
+    settings: LearnerSettings,
+    seeds: Sequence[int],
+    state_folders: Sequence[Path],
+    *,
+    announce: Callable[[str], None],
+) -> list[Learner]:
+    """A learner for each seed; says how much memory their replays take before it takes it."""
+    plan = plan_learners(settings, len(seeds))
+    announce(str(plan))
+    return [
+        Learner(
+            settings,
+            place=plan.place,
+            seed=seed,
+            state_folder=folder,
+            report=partial(_tell, announce, seed),
+        )
+        for seed, folder in zip(seeds, state_folders, strict=True)
+    ]
+
+
+def _tell(announce: Callable[[str], None], seed: int, failure: FailedUpdate) -> None:
+    announce(f"seed {seed}: {failure}")
+
+
+def plan_learners(settings: LearnerSettings, count: int) -> StoragePlan:
+    """Where the replays of `count` learners go; a UserError with the numbers where they do not fit."""
+    return plan_storage(replay_shape(settings), settings.device, count, place=settings.place)
+
+
+def replay_shape(settings: LearnerSettings) -> ReplayShape:
+    spec = settings.spec
+    return ReplayShape(
+        capacity=settings.capacity,
+        frame_shape=spec.frame_shape,
+        frame_stack=spec.frame_stack,
+        action_size=spec.actions.vector_size,
+        longest_horizon=settings.config.longest_horizon,
+    )

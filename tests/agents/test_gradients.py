@@ -1,0 +1,481 @@
+"""Which loss reaches which parameters, what the open settings change, failed updates, and saved states."""
+
+import copy
+import io
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from ogspr.agents.actions import Discrete
+from ogspr.agents.ogspr import Sizes, preset, preset_names
+from ogspr.ops.shift import scaled_pixels
+from ogspr.types import ContinuousActions, EnvSpec
+from tests.agents import reference
+from tests.agents.scene import (
+    EQUAL,
+    KINDS,
+    WEIGHTS,
+    arrays,
+    filled_replay,
+    make_agent,
+    make_spec,
+    observed_update,
+    scene,
+    scramble,
+    settings_for,
+    small_config,
+)
+
+SYMBOLS = {
+    "value_network.core.encoder": "f",
+    "value_network.core.adapter1": "u1",
+    "value_network.core.state_action": "g",
+    "value_network.core.long_term": "Q",
+    "value_network.heads.observation": "Dec",
+    "value_network.heads.short_term_value": "q",
+    "value_network.heads.self_prediction": "u2",
+    "policy": "pi",
+}
+# The parts of each variant that have parameters (SPEC.md: only what a variant uses is built).
+PARTS = {
+    "ogspr": {"f", "u1", "g", "Q", "Dec", "q", "u2", "pi"},
+    "ogspr-op": {"f", "u1", "g", "Q", "q", "u2", "pi"},
+    "ogspr-sp": {"f", "u1", "g", "Q", "Dec", "q", "pi"},
+    "ogspr-svp": {"f", "u1", "g", "Q", "Dec", "u2", "pi"},
+    "shared-adapter": {"f", "u1", "g", "Q", "Dec", "q", "pi"},
+    "no-adapter": {"f", "g", "Q", "Dec", "q", "pi"},
+    "adapter2-only": {"f", "g", "Q", "Dec", "q", "u2", "pi"},
+    "anonmethod": {"f", "g", "Q", "Dec", "q", "pi"},
+}
+REACH = {
+    "long_term_loss": {"f", "u1", "g", "Q"},
+    "ObservationPrediction.loss": {"f", "u1", "g", "Dec"},
+    "ShortTermValue.loss": {"f", "u1", "g", "q"},
+    "SelfPrediction.loss": {"f", "u1", "g", "u2"},
+    "actor_loss": {"pi"},
+}
+TASK_OF = {
+    "ObservationPrediction.loss": "observation",
+    "ShortTermValue.loss": "short_term_value",
+    "SelfPrediction.loss": "self_prediction",
+}
+
+every_variant = pytest.mark.parametrize("name", preset_names())
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def parameters(agent):
+    """Everything that learns, by name."""
+    modules = {"value_network": agent.value_network, "policy": agent.policy}
+    return {f"{part}.{name}": p for part, module in modules.items() for name, p in module.named_parameters()}
+
+
+def symbol(name):
+    (found,) = (s for prefix, s in SYMBOLS.items() if name.startswith(f"{prefix}."))
+    return found
+
+
+def pieces(named):
+    """Tensors by name, those of the pair of values one by one."""
+    for name, tensor in named:
+        if "long_term" in name:
+            yield from ((f"{name}[{j}]", None if tensor is None else tensor[j]) for j in range(2))
+        else:
+            yield name, tensor
+
+
+def reached_parameters(agent, replay):
+    """By loss: the names of the parameters that one update's loss gives a gradient that is not zero."""
+    learned, reached = parameters(agent), {}
+
+    def watch(name):
+        def take_gradients(result, *_):
+            loss = result[0] if isinstance(result, tuple) else result
+            found = torch.autograd.grad(loss, learned.values(), retain_graph=True, allow_unused=True)
+            named = pieces(zip(learned, found, strict=True))
+            reached[name] = {piece for piece, g in named if g is not None and g.any()}
+            return result
+
+        return take_gradients
+
+    agent._accelerator.interventions |= {name: watch(name) for name in REACH}
+    agent.update(replay)
+    return reached
+
+
+def snapshot(agent, *parts):
+    """Copies of the saved tensors of some parts, or of all."""
+    return {
+        name: tensor.clone()
+        for name, tensor in agent.state_dict()["tensors"].items()
+        if not parts or name.split(".")[0] in parts
+    }
+
+
+def differing(before, after):
+    """Names whose tensors are not the same to the bit."""
+    assert before.keys() == after.keys()
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+# --- where gradients go -----------------------------------------------------------------------------
+
+
+@every_kind
+@every_variant
+def test_each_loss_reaches_its_own_modules_and_all_of_each(name, kind):
+    # Large errors give a value's bias a slope of 1 or -1 each: an odd number of them is never zero.
+    agent, replay = scene(kind, name, batch_size=15)
+    targets = snapshot(agent, "target_core", "target_policy")
+    reached = reached_parameters(agent, replay)
+    learned = {name for name, _ in pieces(parameters(agent).items())}
+    assert {symbol(parameter) for parameter in learned} == PARTS[name]
+    tasks = {task.name for task in agent.config.tasks}
+    losses = {loss for loss, task in TASK_OF.items() if task in tasks}
+    assert reached.keys() == {"long_term_loss", "actor_loss"} | losses
+    for loss, found in reached.items():
+        assert found == {parameter for parameter in learned if symbol(parameter) in REACH[loss]}, loss
+    assert set().union(*reached.values()) == learned  # no dead parameters
+    assert not differing(targets, snapshot(agent, "target_core", "target_policy"))
+    assert not any(p.requires_grad for m in (agent.target_core, agent.target_policy) for p in m.parameters())
+
+
+@every_variant
+def test_no_two_saved_tensors_share_memory(name):
+    agent = make_agent(small_config("continuous", name), make_spec("continuous"))
+    tensors = agent.state_dict()["tensors"].values()
+    places = sorted((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in tensors)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
+
+
+def test_the_shared_adapter_learns_from_both_of_its_uses():
+    """Its gradient is that of its use as u1 and that of its use as u2, together."""
+    agent, replay = scene("continuous", "shared-adapter")
+    (task,) = (t for t in agent.config.tasks if t.name == "self_prediction")
+    adapter, found = agent.value_network.core.adapter1, {}
+
+    def take_gradients(loss, head, state_action, seen):
+        cut = seen._replace(sequence_h=seen.sequence_h.detach())
+        uses = {"both": (head, seen), "first": (copy.deepcopy(adapter), seen), "second": (head, cut)}
+        for use, (adapter2, evidence) in uses.items():
+            value = task.loss(adapter2, state_action, evidence)
+            (found[use],) = torch.autograd.grad(value, adapter.weight, retain_graph=True)
+        return loss
+
+    agent._accelerator.interventions["SelfPrediction.loss"] = take_gradients
+    agent.update(replay)
+    assert found["first"].abs().max() > 1e-3
+    assert found["second"].abs().max() > 1e-3
+    torch.testing.assert_close(found["both"], found["first"] + found["second"], rtol=1e-4, atol=1e-5)
+
+
+@every_kind
+def test_targets_become_copies_after_every_period_and_only_then(kind):
+    agent, replay = scene(kind, target_period=3)  # believes that it has made one update
+    before = snapshot(agent, "target_core", "target_policy")
+    for _ in range(2):  # the second and the third
+        agent.update(replay)
+        assert not differing(before, snapshot(agent, "target_core", "target_policy"))
+    online = {
+        name.replace("value_network.core", "target_core").replace("policy", "target_policy", 1): tensor
+        for name, tensor in snapshot(agent, "value_network", "policy").items()
+        if not name.startswith("value_network.heads")
+    }
+    agent.update(replay)
+    assert not differing(online, snapshot(agent, "target_core", "target_policy"))
+
+
+# --- the presets ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("ogspr", 5_402_380), ("anonmethod", 4_877_068), ("no-adapter", 4_877_068), ("ogspr-op", 4_695_833)],
+)
+def test_parameter_counts_at_cheetah_run(name, count):
+    """The paper's 5.4 M and 4.9 M; without observation prediction, SPEC.md's 4.696 M."""
+    spec = EnvSpec("cheetah-run", (3, 84, 84), 3, ContinuousActions(6), 2, 500)
+    agent = make_agent(replace(preset(name), batch_size=2), spec)
+    assert agent.parameter_count == count
+
+
+@pytest.mark.parametrize(
+    ("suite", "kind", "random_steps", "updates", "noise"),
+    [("dmc", "continuous", 10_000, 1, 0.1), ("atari100k", "discrete", 2_000, 2, 0.2)],
+)
+@every_variant
+def test_presets_have_the_numbers_of_the_papers_table(name, suite, kind, random_steps, updates, noise):
+    config = preset(name, suite)
+    assert {task.name: task.weight for task in config.tasks} == settings_for(kind, name).weights
+    assert (config.random_steps, config.updates_per_step) == (random_steps, updates)
+    assert config.exploration_noise == noise
+    shared = (config.n_step, config.discount, config.batch_size, config.target_period)
+    assert shared == (3, 0.99, 256, 250)
+    assert (config.learning_rate, config.weight_decay, config.clip_norm) == (3e-4, 1e-4, 20.0)
+    assert (config.target_noise, config.target_noise_limit) == (0.2, 0.3)
+    assert (config.priority_exponent, config.minimum_priority) == (0.4, 1.0)
+    assert (config.gumbel_temperature, config.pre_activation_weight, config.shift_pad) == (10.0, 1e-5, 4)
+    assert config.sizes == Sizes(32, 512, 512, 512, 580, 512, 512, 128)
+    horizons = [task.horizon for task in config.tasks if task.name == "self_prediction"]
+    assert horizons == ([5] if "self_prediction" in settings_for(kind, name).weights else [])
+
+
+def test_the_open_questions_have_the_defaults_of_the_specification():
+    config = preset("ogspr")
+    assert (config.clip_scope, config.reward_scaling) == ("global", "none")
+    assert (config.pixel_range, config.discrete_noise_scale) == ((-0.5, 0.5), 1.0)
+    assert {task.reduction for task in config.tasks if hasattr(task, "reduction")} == {"mean"}
+
+
+@pytest.mark.parametrize(("suite", "random_steps", "updates"), [("dmc", 10_000, 1), ("atari100k", 2_000, 2)])
+def test_updates_begin_after_the_random_steps(suite, random_steps, updates):
+    agent = make_agent(replace(preset("ogspr", suite), sizes=EQUAL, batch_size=2), make_spec("continuous"))
+    assert [agent.updates_due(random_steps + i) for i in (-1, 0, 1, 2)] == [0, 0, updates, updates]
+
+
+# --- what the paper leaves open ---------------------------------------------------------------------
+
+
+def clipped_gradients(clip_scope, clip_norm):
+    """What AdamW was given at the first update, by part: a tenth of it is the first moment."""
+    agent, replay = scene("continuous", clip_scope=clip_scope, clip_norm=clip_norm)
+    agent.update(replay)
+    found = {}
+    for name, moment in arrays(agent, "value_optimiser.first").items():
+        part = symbol(f"value_network.{name}" if name.startswith(("core", "heads")) else located(name))
+        found.setdefault(part, {})[name] = 10.0 * moment
+    norms = {part: reference.global_norm(gradients) for part, gradients in found.items()}
+    return norms, agent.metrics()["value_gradient_norm"]
+
+
+def located(name):
+    """The name under which a part's parameter is saved in the value network."""
+    group = "core" if name.split(".")[0] in ("encoder", "adapter1", "state_action", "long_term") else "heads"
+    return f"value_network.{group}.{name}"
+
+
+def test_clipping_by_module_limits_each_module_on_its_own():
+    raw, norm = clipped_gradients("global", 1e9)
+    assert norm == pytest.approx(math.sqrt(sum(n**2 for n in raw.values())), rel=1e-5)
+    limit = sorted(raw.values())[3]  # three modules are below it, three above
+    together, norm_together = clipped_gradients("global", limit)
+    apart, norm_apart = clipped_gradients("module", limit)
+    assert together == pytest.approx({part: n * limit / norm for part, n in raw.items()}, rel=1e-4)
+    assert apart == pytest.approx({part: min(n, limit) for part, n in raw.items()}, rel=1e-4)
+    assert norm_together == pytest.approx(norm, rel=1e-5)  # reported before clipping
+    assert norm_apart == pytest.approx(norm, rel=1e-5)
+
+
+def test_scaled_rewards_are_in_units_of_the_mean_absolute_reward():
+    agent, replay = scene("continuous", reward_scaling="mean-absolute", target_period=1)
+    # First in units of 4, from values in units of 1; then in units of 1/2, from values in units of 4.
+    for rewards, scales in ((4.0, (4.0, 1.0)), (-0.5, (0.5, 4.0))):
+        replay.replay.numbers[:, -2] = rewards  # every step
+        update = observed_update(agent, replay, settings_for("continuous", scales=scales), synced=True)
+        np.testing.assert_allclose(update.y, update.targets.y, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(update.returns, update.targets.returns, rtol=1e-5)  # not scaled
+
+
+def test_without_any_reward_the_scale_is_one():
+    agent, replay = scene("continuous", reward_scaling="mean-absolute", target_period=1)
+    replay.replay.numbers[:, -2] = 0.0
+    agent.update(replay)
+    assert agent.failures_in_a_row == 0
+    assert arrays(agent, "scales") == {"online": 1.0, "target": 1.0}
+
+
+def test_the_pixel_range_is_what_networks_see_and_what_is_predicted():
+    assert scaled_pixels(torch.tensor([0, 51, 255], dtype=torch.uint8), -1.0, 4.0).tolist() == [
+        -1.0,
+        0.0,
+        4.0,
+    ]
+    agent, replay = scene("continuous", pixel_range=(0.0, 2.0))
+    update = observed_update(agent, replay, settings_for("continuous", pixel_range=(0.0, 2.0)))
+    for name, expected in update.expected.items():
+        assert update.metrics[f"{name}_loss"] == pytest.approx(expected, rel=1e-5), name
+
+
+def test_the_discrete_noise_scale_decides_whether_noise_turns_an_action():
+    action, noise = torch.tensor([[0.6, 0.4]]), torch.tensor([[-0.3, 0.0]])
+    assert Discrete(2, 10.0, 1.0).perturb(action, noise).tolist() == [[0.0, 1.0]]  # 0.3 < 0.4
+    assert Discrete(2, 10.0, 0.5).perturb(action, noise).tolist() == [[1.0, 0.0]]  # 0.45 > 0.4
+
+
+def test_the_discrete_noise_scale_reaches_the_value_target():
+    targets = {}
+    for scale in (1.0, 0.1):
+        agent, replay = scene("discrete", discrete_noise_scale=scale)
+        update = observed_update(agent, replay, settings_for("discrete", discrete_noise_scale=scale))
+        np.testing.assert_allclose(update.y, update.targets.y, rtol=1e-5, atol=1e-5)
+        targets[scale] = update.y
+    assert not np.allclose(targets[1.0], targets[0.1])
+
+
+@pytest.mark.parametrize(("task", "numbers"), [("observation", 3 * 36 * 36), ("self_prediction", 24)])
+def test_a_sum_is_the_mean_times_the_numbers_in_it(task, numbers):
+    losses = {}
+    for reduction in ("mean", "sum"):
+        tasks = tuple(replace(t, reduction=reduction) if t.name == task else t for t in preset("ogspr").tasks)
+        agent, replay = scene("continuous", tasks=tasks)
+        agent.update(replay)
+        losses[reduction] = agent.metrics()[f"{task}_loss"]
+    assert losses["sum"] == pytest.approx(numbers * losses["mean"], rel=1e-5)
+
+
+# --- numbers that are not finite --------------------------------------------------------------------
+
+LEARNED = ("value_network", "policy", "target_core", "target_policy", "value_optimiser", "policy_optimiser")
+
+
+def spoil_rewards(agent, replay):  # noqa: ARG001
+    replay.replay.numbers[:, -2] = math.nan
+
+
+def spoil_policy(agent, replay):  # noqa: ARG001
+    """A pre-activation whose square overflows: only the policy's loss is infinite."""
+    with torch.no_grad():
+        agent.policy.layers[-1].bias.fill_(1e30)
+
+
+def without_power_iteration(tensors):
+    """The decoder's power iteration goes on with each look at its weight; it is no parameter."""
+    return {name: tensor for name, tensor in tensors.items() if not name.endswith(("._u", "._v"))}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "infinite"), [(spoil_rewards, "value_loss"), (spoil_policy, "policy_loss")]
+)
+@every_kind
+def test_an_update_with_a_number_that_is_not_finite_changes_nothing(kind, spoil, infinite):
+    agent, replay = scene(kind)
+    agent.update(replay)
+    spoil(agent, replay)
+    before = without_power_iteration(snapshot(agent, *LEARNED))
+    priority, largest = replay.replay.priority.clone(), replay.replay.largest_priority.clone()
+    for count in (1, 2):
+        agent.update(replay)
+        assert agent.failures_in_a_row == count
+    assert not differing(before, without_power_iteration(snapshot(agent, *LEARNED)))
+    assert torch.equal(replay.replay.priority, priority)
+    assert torch.equal(replay.replay.largest_priority, largest)
+    failure = agent.last_failure()
+    assert (failure.in_a_row, failure.total) == (2, 2)
+    assert failure.starts == replay.windows[0].starts.tolist()
+    assert {
+        "value_loss",
+        "policy_loss",
+        *(f"{task}_loss" for task in WEIGHTS[kind]),
+    } <= failure.numbers.keys()
+    assert not math.isfinite(failure.numbers[infinite])
+    assert math.isfinite(failure.numbers["observation_loss"])
+    assert infinite in str(failure)
+
+
+def updated_losses(agent, replay):
+    """Two losses of one update, straight from their functions."""
+    agent.update(replay)
+    results = agent._accelerator.results
+    return {"value_loss": results["long_term_loss"][0].item(), "policy_loss": results["actor_loss"].item()}
+
+
+def test_a_good_update_ends_a_row_of_failures_and_alone_counts_in_the_means():
+    agent, replay = scene("continuous")
+    rewards = replay.replay.numbers[:, -2].clone()
+    spoil_rewards(agent, replay)
+    agent.update(replay)
+    assert agent.failures_in_a_row == 1
+    replay.replay.numbers[:, -2] = rewards
+    losses = updated_losses(agent, replay)
+    assert agent.failures_in_a_row == 0
+    metrics = agent.metrics()
+    assert metrics["failed_updates"] == 1
+    assert agent.last_failure().total == 1
+    assert {name: metrics[name] for name in losses} == pytest.approx(losses)
+    assert math.isnan(agent.metrics()["value_loss"])  # nothing since the last call
+
+
+def test_metrics_are_means_over_updates():
+    agent, replay = scene("continuous")
+    seen = [updated_losses(agent, replay)["value_loss"] for _ in range(3)]
+    assert len(set(seen)) == 3
+    assert agent.metrics()["value_loss"] == pytest.approx(sum(seen) / 3)
+
+
+# --- saved states -----------------------------------------------------------------------------------
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def played(agent, spec, updates, replay):
+    """Some updates and some exploring actions."""
+    rng = np.random.default_rng(3)
+    actions = []
+    for _ in range(updates):
+        agent.update(replay)
+        observation = rng.integers(0, 256, spec.observation_shape, dtype=np.uint8)
+        actions += [agent.act(observation, agent_steps=steps, explore=True) for steps in (0, 10**6)]
+    return np.array(actions)
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["ogspr", "shared-adapter", "anonmethod"])
+def test_an_agent_goes_on_from_a_saved_state_to_the_bit(name, kind):
+    spec, config = make_spec(kind), small_config(kind, name, target_period=3, batch_size=8)
+    first, second = make_agent(config, spec, seed=0), make_agent(config, spec, seed=5)
+    scramble(second)
+    replay = filled_replay(first, spec)
+    played(first, spec, 2, replay)
+    assert differing(snapshot(first, "policy"), snapshot(second, "policy"))
+    second.load_state_dict(through_a_file(first.state_dict()))
+    other_replay = copy.deepcopy(replay)
+    np.testing.assert_array_equal(played(first, spec, 3, replay), played(second, spec, 3, other_replay))
+    assert not differing(snapshot(first), snapshot(second))
+    assert torch.equal(replay.priority, other_replay.priority)
+    assert first.updates == second.updates == 5
+    assert first.metrics() == second.metrics()
+
+
+def rename(tensors):
+    tensors["policy.stranger"] = tensors.pop(next(name for name in tensors if name.startswith("policy.")))
+
+
+def lose(tensors):
+    tensors.pop(next(name for name in tensors if name.startswith("value_optimiser.second.")))
+
+
+def reshape(tensors):
+    name = list(tensors)[-1]
+    tensors[name] = torch.zeros(*tensors[name].shape, 2)
+
+
+@pytest.mark.parametrize("spoil", [rename, lose, reshape])
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil):
+    spec, config = make_spec("continuous"), small_config("continuous", batch_size=4)
+    agent, other = make_agent(config, spec, seed=0), make_agent(config, spec, seed=1)
+    scramble(other)
+    state = copy.deepcopy(other.state_dict())
+    spoil(state["tensors"])
+    before, generator = snapshot(agent), agent.state_dict()["generator"]
+    with pytest.raises(ValueError, match="does not fit"):
+        agent.load_state_dict(state)
+    assert not differing(before, snapshot(agent))
+    assert agent.updates == 0
+    assert torch.equal(generator, agent.state_dict()["generator"])
+
+
+def test_the_state_of_another_variant_is_refused():
+    spec = make_spec("continuous")
+    agent = make_agent(small_config("continuous", batch_size=4), spec)
+    other = make_agent(small_config("continuous", "anonmethod", batch_size=4), spec)
+    with pytest.raises(ValueError, match=r"missing .*heads\.self_prediction"):
+        agent.load_state_dict(other.state_dict())

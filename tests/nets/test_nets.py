@@ -1,0 +1,187 @@
+"""Sizes, initial weights and what the modules compute."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ogspr.errors import UserError
+from ogspr.nets.decoder import FrameDecoder
+from ogspr.nets.encoder import ConvEncoder
+from ogspr.nets.mlp import MLP, ParallelMLP
+
+SIZES = (11, 40, 30, 7)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def check_initial(weight: torch.Tensor, bias: torch.Tensor, fan_in: int, fan_out: int) -> None:
+    """Uniform up to the Xavier bound with the gain of ReLU: within it, near it, on both sides."""
+    bound = math.sqrt(2.0) * math.sqrt(6.0 / (fan_in + fan_out))
+    assert weight.numel() > 200
+    assert 0.95 * bound < weight.max().item() <= bound
+    assert -bound <= weight.min().item() < -0.95 * bound
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3.0), rel=0.1)
+    assert bool((bias == 0.0).all())
+
+
+def check_initial_convolution(layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
+    area = math.prod(layer.kernel_size)
+    check_initial(layer.weight, layer.bias, area * layer.in_channels, area * layer.out_channels)
+
+
+def convolutions(module: nn.Module) -> list[nn.Conv2d | nn.ConvTranspose2d]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)]
+
+
+def parameter_shapes(module: nn.Module) -> list[tuple[int, ...]]:
+    return sorted(tuple(parameter.shape) for parameter in module.parameters())
+
+
+def test_the_encoder_flattens_84_by_84_pictures_to_1568_features():
+    encoder = ConvEncoder((9, 84, 84), channels=32, features=512)
+    assert encoder.head.in_features == 1568
+    assert encoder(torch.rand(2, 9, 84, 84)).shape == (2, 512)
+
+
+@pytest.mark.parametrize("size", [(31, 31), (31, 84), (40, 33), (64, 64), (100, 85)])
+def test_the_encoder_takes_all_sizes_from_31(size):
+    encoder = ConvEncoder((4, *size), channels=8, features=16)
+    assert encoder(torch.rand(3, 4, *size)).shape == (3, 16)
+
+
+@pytest.mark.parametrize("size", [(30, 30), (84, 30), (30, 84), (1, 1)])
+def test_smaller_pictures_are_refused(size):
+    with pytest.raises(UserError, match=f"{size[0]}x{size[1]} pixels are too small.*31x31"):
+        ConvEncoder((9, *size), channels=32, features=512)
+
+
+def test_the_encoder_is_four_convolutions_with_elu_then_linear_layer_norm_elu():
+    encoder = ConvEncoder((3, 37, 35), channels=8, features=16)
+    images = torch.rand(5, 3, 37, 35)
+    x = images
+    for convolution, stride in zip(convolutions(encoder), (2, 2, 2, 1), strict=True):
+        x = F.elu(F.conv2d(x, convolution.weight, convolution.bias, stride))
+    expected = F.elu(F.layer_norm(encoder.head(x.flatten(1)), (16,)))
+    torch.testing.assert_close(encoder(images), expected)
+
+
+@pytest.mark.parametrize("length", range(31, 101))
+def test_the_decoder_draws_exactly_the_size_asked_for(length):
+    other = 131 - length  # every width, too
+    decoder = FrameDecoder(features=6, channels=8, frame_shape=(3, length, other))
+    assert decoder(torch.rand(2, 6)).shape == (2, 3, length, other)
+
+
+def test_the_decoder_begins_at_3_by_3_for_84_by_84_pictures():
+    decoder = FrameDecoder(512, 128, (3, 84, 84))
+    assert decoder.start == (128, 3, 3)
+    shapes = [tuple(layer.weight.shape) for layer in convolutions(decoder)]
+    assert shapes == [(128, 64, 3, 3), (64, 32, 4, 4), (32, 16, 4, 4), (16, 3, 4, 4)]
+
+
+def test_spectral_normalisation_bounds_the_first_layer_of_the_decoder():
+    decoder = FrameDecoder(64, 32, (3, 40, 40))
+    # A weight that was not the initial one: the power iteration has to find its largest value anew.
+    with torch.no_grad():
+        decoder.expand.parametrizations.weight.original.mul_(30.0).add_(torch.rand(32, 64))
+        for _ in range(20):
+            decoder(torch.rand(1, 64))
+    assert torch.linalg.matrix_norm(decoder.expand.weight, 2).item() == pytest.approx(1.0, rel=1e-2)
+
+
+def test_only_the_first_layer_of_the_decoder_is_normalised():
+    decoder = FrameDecoder(16, 8, (3, 84, 84))
+    parametrised = [name for name, layer in decoder.named_modules() if hasattr(layer, "parametrizations")]
+    assert parametrised == ["expand"]
+
+
+def test_the_decoder_is_four_transposed_convolutions_with_relu_between():
+    """For 84 pixels over 3, 10, 20 and 42, as the specification has them; no activation at the end."""
+    decoder = FrameDecoder(16, 32, (3, 84, 84)).eval()
+    for layer in convolutions(decoder):
+        nn.init.normal_(layer.bias)
+    first, second, third, fourth = ((layer.weight, layer.bias) for layer in convolutions(decoder))
+    z = torch.randn(4, 16)
+    x = decoder.expand(z).reshape(4, 32, 3, 3)
+    x = F.conv_transpose2d(F.relu(x), *first, stride=3, output_padding=1)
+    x = F.conv_transpose2d(F.relu(x), *second, stride=2, padding=1)
+    x = F.conv_transpose2d(F.relu(x), *third, stride=2)
+    x = F.conv_transpose2d(F.relu(x), *fourth, stride=2, padding=1)
+    torch.testing.assert_close(decoder(z), x, rtol=1e-4, atol=1e-4)
+    assert x.min() < 0.0
+
+
+def test_an_mlp_is_linear_layers_with_layer_norm_and_activation_between():
+    mlp = MLP(SIZES, F.elu)
+    x = torch.randn(5, 11)
+    hidden = x
+    for layer in mlp.layers[:-1]:
+        z = hidden @ layer.weight.T + layer.bias
+        centred = z - z.mean(1, keepdim=True)
+        hidden = F.elu(centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt())
+    expected = hidden @ mlp.layers[-1].weight.T + mlp.layers[-1].bias
+    torch.testing.assert_close(mlp(x), expected)
+
+
+def test_parallel_mlps_equal_separate_ones_of_the_same_weights():
+    both = ParallelMLP(2, SIZES, F.elu)
+    for parameter in both.parameters():
+        nn.init.normal_(parameter)  # biases too
+    x = torch.randn(5, 11)
+    together = both(x)
+    assert together.shape == (2, 5, 7)
+    for member, output in enumerate(together):
+        alone = MLP(SIZES, F.elu)
+        for layer, shared in zip(alone.layers, both.layers, strict=True):
+            layer.weight.data.copy_(shared.weight[member].T)
+            layer.bias.data.copy_(shared.bias[member, 0])
+        torch.testing.assert_close(output, alone(x), rtol=1e-4, atol=1e-4)
+
+
+def test_members_of_a_parallel_mlp_begin_different():
+    first, second = ParallelMLP(2, SIZES, F.elu)(torch.randn(5, 11))
+    assert not torch.allclose(first, second)
+
+
+def test_layer_norm_has_no_parameters():
+    linear_shapes = [shape for a, b in pairwise(SIZES) for shape in ((b, a), (b,))]
+    assert parameter_shapes(MLP(SIZES, F.elu)) == sorted(linear_shapes)
+    encoder = ConvEncoder((9, 31, 31), channels=32, features=64)
+    convolution_shapes = [(32, 9, 3, 3), *[(32, 32, 3, 3)] * 3, *[(32,)] * 4]
+    assert parameter_shapes(encoder) == sorted([*convolution_shapes, (64, 32), (64,)])
+
+
+def test_initial_weights_of_an_mlp():
+    for layer in MLP(SIZES, F.elu).layers:
+        check_initial(layer.weight, layer.bias, layer.in_features, layer.out_features)
+
+
+def test_initial_weights_of_each_member_of_a_parallel_mlp():
+    for layer, (inputs, outputs) in zip(ParallelMLP(3, SIZES, F.elu).layers, pairwise(SIZES), strict=True):
+        for weight, bias in zip(layer.weight, layer.bias, strict=True):
+            check_initial(weight, bias, inputs, outputs)
+
+
+def test_initial_weights_of_the_encoder():
+    encoder = ConvEncoder((9, 84, 84), channels=32, features=512)
+    layers = convolutions(encoder)
+    assert len(layers) == 4
+    for convolution in layers:
+        check_initial_convolution(convolution)
+    check_initial(encoder.head.weight, encoder.head.bias, 1568, 512)
+
+
+def test_initial_weights_of_the_decoder():
+    decoder = FrameDecoder(512, 128, (3, 84, 84))
+    check_initial(decoder.expand.parametrizations.weight.original, decoder.expand.bias, 512, 1152)
+    layers = convolutions(decoder)
+    assert len(layers) == 4
+    for convolution in layers:
+        check_initial_convolution(convolution)

@@ -1,0 +1,228 @@
+"""Windows drawn from the ring against a list of episodes that forgets nothing it should keep."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from ogspr.replay import ReplayShape
+from tests.replay.model import (
+    FRAME_SHAPE,
+    Place,
+    Recorder,
+    check_windows,
+    drawable,
+    evenly,
+    make_replay,
+    start_places,
+    time_step,
+)
+
+
+def recorder(capacity: int = 40, frame_stack: int = 3, longest_horizon: int = 5) -> Recorder:
+    return Recorder(make_replay(capacity, frame_stack, longest_horizon))
+
+
+def check_all_horizons(recorded: Recorder) -> None:
+    for horizon in range(1, recorded.replay.shape.longest_horizon + 1):
+        check_windows(recorded, horizon)
+
+
+def steps_of_episode(recorded: Recorder, episode: int, horizon: int) -> list[int]:
+    """Which steps of one episode can be drawn."""
+    places = start_places(drawable(recorded.replay, horizon))
+    return sorted(place.step for place in places if place.episode == episode)
+
+
+def record_anything(recorded: Recorder, rng: np.random.Generator, mean_length: float):
+    """Episodes of random lengths, ended in every way there is; yields after each call of the replay."""
+    while True:
+        recorded.begin(fault="a reset that failed before" if rng.random() < 0.1 else "")
+        yield
+        for _ in range(rng.geometric(1.0 / mean_length) - 1):
+            recorded.add(fault="a warning" if rng.random() < 0.1 else "")
+            yield
+        end = rng.integers(6)
+        if end == 5:  # interrupted: nobody told how the episode ended
+            continue
+        fault = "physics diverged" if end in (3, 4) else ""
+        recorded.add(terminated=end in (0, 1, 3), truncated=end in (1, 2, 4), fault=fault)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("capacity", "frame_stack", "longest_horizon", "mean_length"),
+    [
+        (9, 3, 5, 4.0),  # as small as can be: every step overwrites what a stack needs
+        (9, 3, 5, 40.0),  # episodes longer than the ring
+        (23, 3, 5, 1.5),  # many episodes of one step
+        (24, 4, 3, 6.0),
+        (16, 1, 4, 5.0),  # no stacking
+        (5, 3, 1, 3.0),
+        (12, 2, 9, 7.0),  # horizons nearly as long as the ring
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_after_every_step_exactly_the_right_windows_can_be_drawn(
+    capacity, frame_stack, longest_horizon, mean_length, seed
+):
+    recorded = recorder(capacity, frame_stack, longest_horizon)
+    history = record_anything(recorded, np.random.default_rng(seed), mean_length)
+    for _ in range(120):
+        next(history)
+        check_all_horizons(recorded)
+
+
+def test_at_the_start_of_an_episode_the_stack_repeats_the_first_frame():
+    recorded = recorder()
+    recorded.add_episode(steps=3)
+    recorded.add_episode(steps=4)
+    window = drawable(recorded.replay, 1)
+    row = start_places(window).index(Place(1, 0))
+    oldest, middle, newest = window.stack(0)[row].tolist()
+    assert oldest == middle == newest
+    following = window.stack(1)[row].tolist()
+    assert following[:2] == [newest, newest]
+    assert following[2] == window.newest_frame(1)[row, 0] != newest
+
+
+def test_windows_and_stacks_go_across_the_end_of_the_ring():
+    recorded = recorder(capacity=12)
+    recorded.add_episode(steps=20)
+    window = drawable(recorded.replay, 3)
+    rows = window.rows.tolist()
+    assert any({11, 0} <= set(row) for row in rows)
+    assert all((after - before) % 12 == 1 for row in rows for before, after in pairwise(row))
+    check_all_horizons(recorded)
+
+
+def test_an_episode_longer_than_the_ring_keeps_its_newest_steps():
+    recorded = recorder(capacity=12)
+    recorded.add_episode(steps=100)
+    # Frames 89 .. 100 are stored, so stacks begin with 91; the window's last observation is 100 at most.
+    assert steps_of_episode(recorded, 0, horizon=1) == list(range(91, 100))
+    assert steps_of_episode(recorded, 0, horizon=5) == list(range(91, 96))
+
+
+def test_no_window_goes_through_a_truncation():
+    recorded = recorder()
+    recorded.add_episode(steps=6, truncated=True)
+    recorded.add_episode(steps=6)
+    assert steps_of_episode(recorded, 0, horizon=3) == [0, 1, 2, 3]
+
+
+def test_the_observation_at_a_truncation_can_end_a_window():
+    recorded = recorder()
+    recorded.add_episode(steps=6, truncated=True)
+    recorded.begin()
+    window = drawable(recorded.replay, 3)
+    row = start_places(window).index(Place(0, 3))
+    last_observation = window.frames[window.stack(3)[row]].flatten(0, 1).numpy()
+    np.testing.assert_array_equal(last_observation, recorded.episodes[0].observations[6])
+    assert window.alive[row].tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_windows_that_meet_a_terminal_are_valid_and_dead_from_there_on():
+    recorded = recorder()
+    recorded.add_episode(steps=6, terminated=True)
+    assert steps_of_episode(recorded, 0, horizon=3) == [0, 1, 2, 3, 4, 5]
+    window = drawable(recorded.replay, 3)
+    alive = dict(zip(start_places(window), window.alive.tolist(), strict=True))
+    assert alive[Place(0, 2)] == [1.0, 1.0, 1.0, 1.0]
+    assert alive[Place(0, 3)] == [1.0, 1.0, 1.0, 0.0]
+    assert alive[Place(0, 4)] == [1.0, 1.0, 0.0, 0.0]
+    assert alive[Place(0, 5)] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_a_step_both_terminated_and_truncated_counts_as_terminal():
+    recorded = recorder()
+    recorded.add_episode(steps=2, terminated=True, truncated=True)
+    assert recorded.replay.valid_starts(5) == 2
+
+
+@pytest.mark.parametrize(("end", "starts"), [("terminated", 1), ("truncated", 0)])
+def test_an_episode_of_one_step(end, starts):
+    recorded = recorder()
+    recorded.add_episode(steps=1, **{end: True})
+    assert recorded.replay.valid_starts(1) == 1
+    assert recorded.replay.valid_starts(2) == starts
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_a_step_at_which_the_simulator_failed_is_not_recorded(end):
+    recorded = recorder()
+    recorded.begin()
+    recorded.add()
+    recorded.add()
+    before = [tensor.clone() for tensor in recorded.replay.tensors()]
+    recorded.add(fault="physics diverged", **{end: True})
+    assert recorded.replay.steps_added == 2
+    assert recorded.replay.valid_starts(1) == 2
+    assert recorded.replay.valid_starts(3) == 0
+    for stored, was in zip(recorded.replay.tensors(), before, strict=True):
+        assert torch.equal(stored, was)
+
+
+@pytest.mark.parametrize(
+    "end", [{}, {"terminated": True}, {"truncated": True}, {"truncated": True, "fault": "physics diverged"}]
+)
+def test_adding_needs_a_begun_episode(end):
+    recorded = recorder()
+    if end:
+        recorded.add_episode(steps=2, **end)
+    stack = np.concatenate([np.zeros(FRAME_SHAPE, np.uint8)] * 3)
+    with pytest.raises(RuntimeError, match="begin"):
+        recorded.replay.add(np.zeros(3), time_step(stack))
+    recorded.begin()
+    recorded.add()
+
+
+def test_a_slot_whose_stack_lost_a_frame_is_no_start_any_more():
+    recorded = recorder(capacity=10, longest_horizon=4)
+    recorded.add_episode(steps=9, truncated=True)  # fills the ring to the last slot
+    assert steps_of_episode(recorded, 0, horizon=4) == [0, 1, 2, 3, 4, 5]
+    recorded.begin()  # overwrites o_0, which s_1 and s_2 still showed
+    assert steps_of_episode(recorded, 0, horizon=4) == [3, 4, 5]
+    recorded.add()
+    assert steps_of_episode(recorded, 0, horizon=4) == [4, 5]
+
+
+def test_overwriting_does_not_touch_an_episode_that_begins_behind_it():
+    recorded = recorder(capacity=10, longest_horizon=4)
+    recorded.add_episode(steps=1, truncated=True)
+    recorded.add_episode(steps=7, truncated=True)
+    recorded.begin()
+    recorded.add()  # the first episode is gone now; the second begins in the next slot
+    assert steps_of_episode(recorded, 0, horizon=1) == []
+    assert steps_of_episode(recorded, 1, horizon=1) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_interrupted_episode_ends_like_a_truncated_one():
+    recorded = recorder()
+    recorded.begin()
+    recorded.begin()
+    for _ in range(4):
+        recorded.add()
+    recorded.begin()
+    for _ in range(4):
+        recorded.add()
+    check_all_horizons(recorded)
+    assert recorded.replay.valid_starts(3) == 4
+    assert recorded.replay.valid_starts(1) == recorded.replay.steps_added == 8
+
+
+def test_all_drawn_windows_share_the_stored_frames():
+    recorded = recorder()
+    recorded.add_episode(steps=9)
+    wanted = [(3, evenly(2)), (5, evenly(4))]
+    short, long = recorded.replay.draw(wanted)
+    assert short.frames.data_ptr() == long.frames.data_ptr() == recorded.replay.frames.data_ptr()
+    assert (short.horizon, long.horizon) == (3, 5)
+    assert (len(short.starts), len(long.starts)) == (2, 4)
+
+
+def test_a_ring_that_cannot_hold_one_window_is_refused():
+    ReplayShape(9, FRAME_SHAPE, 3, 1, 5)
+    with pytest.raises(ValueError, match="at least 9 steps, got 8"):
+        ReplayShape(8, FRAME_SHAPE, 3, 1, 5)

@@ -1,0 +1,81 @@
+"""Small learners with something in their replay, for tests of how tensor code is run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
+from ogspr.train.execution import Execution, default_execution
+from ogspr.train.learner import Learner, LearnerSettings
+from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
+
+SMALL = Sizes(
+    encoder_channels=16,
+    features=64,
+    latent=64,
+    representation=64,
+    state_action_hidden=70,  # no multiple of 8 on purpose
+    value_hidden=64,
+    policy_hidden=64,
+    decoder_channels=16,
+)
+CONTINUOUS = EnvSpec("small", (3, 36, 36), 3, ContinuousActions(3), 2, None)
+DISCRETE = EnvSpec("small", (1, 36, 36), 4, DiscreteActions(5), 4, None)
+
+
+def small_config(variant: str = "ogspr", **changes) -> OGSPRConfig:
+    return replace(preset(variant), sizes=SMALL, batch_size=16, target_period=4, **changes)
+
+
+def make_learner(
+    *,
+    execution: Execution | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    spec: EnvSpec = CONTINUOUS,
+    config: OGSPRConfig | None = None,
+    place="device",
+    folder: Path = Path("unused"),
+    report=lambda failure: None,
+) -> Learner:
+    where = torch.device(device)
+    settings = LearnerSettings(
+        config or small_config(), spec, 200, where, execution or default_execution(where.type)
+    )
+    learner = Learner(settings, place=place, seed=seed, state_folder=folder, report=report)
+    store_episodes(learner, seed)
+    return learner
+
+
+def store_episodes(learner: Learner, seed: int, episodes: int = 5, length: int = 23) -> None:
+    """Random pictures; every second episode ends by a terminal, the others by a truncation."""
+    rng = np.random.default_rng(seed)
+
+    def step(**ending) -> TimeStep:
+        picture = rng.integers(0, 256, learner.spec.observation_shape, dtype=np.uint8)
+        flags = {"terminated": False, "truncated": False} | ending
+        return TimeStep(picture, float(rng.normal()), 0.0, frames=1, proprioception=np.zeros(0), **flags)
+
+    for episode in range(episodes):
+        learner.begin(step())
+        for t in range(length):
+            ending = {"terminated" if episode % 2 else "truncated": True} if t == length - 1 else {}
+            learner.add(learner.spec.actions.sample(rng), step(**ending))
+
+
+def weights(learner: Learner) -> dict[str, torch.Tensor]:
+    """Copies of all numbers that learn, on the host."""
+    agent = learner.agent
+    parts = {"value": agent.value_network, "policy": agent.policy}
+    return {
+        f"{part}.{name}": parameter.detach().cpu().clone()
+        for part, module in parts.items()
+        for name, parameter in module.named_parameters()
+    }
+
+
+def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """The Euclidean distance of two sets of weights."""
+    return float(torch.cat([(a[name] - b[name]).double().flatten() for name in a]).norm())

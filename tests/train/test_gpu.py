@@ -1,0 +1,217 @@
+"""The same learner run in different ways on a GPU. Needs one: `pytest -m gpu`."""
+
+import pytest
+import torch
+
+from ogspr.ops import first_layer
+from ogspr.train.execution import Execution
+from ogspr.train.graph import set_matrix_precision
+from tests.train.learners import DISCRETE, distance, make_learner, small_config, weights
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+UPDATES = 8  # the graph is captured at the fourth, targets are copied before the fifth
+
+
+@pytest.fixture(autouse=True)
+def repeatable_convolutions():
+    """Kernels are chosen by rule, not by a race, and sum in a fixed order."""
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    yield
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before
+
+
+def learner_on_gpu(mode="graph", precision="bf16", **options):
+    learner = make_learner(execution=Execution(mode, precision), device="cuda", **options)
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+    return learner
+
+
+def updated(learner, updates=UPDATES):
+    for _ in range(updates):
+        learner.update()
+    torch.cuda.synchronize()
+    return weights(learner)
+
+
+@pytest.mark.parametrize("spec", [None, DISCRETE], ids=["continuous", "discrete"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 0.01), ("tf32", 0.05), ("bf16", 0.1)])
+def test_eager_equals_compiled_equals_graph(precision, tolerance, spec):
+    """By the distance of the weights after some updates, as a share of the way they have come.
+
+    AdamW divides a gradient by its own size, so rounding errors of tiny gradients show in full: hence a share
+    of the way and not of the weights. Compiled and graph run the same kernels.
+    """
+    options = {"spec": spec} if spec else {}
+    ends = {}
+    for mode in ("eager", "compiled", "graph"):
+        learner = learner_on_gpu(mode, precision, **options)
+        start = weights(learner)
+        ends[mode] = updated(learner)
+    way = distance(ends["eager"], start)
+    shares = {mode: distance(ends[mode], ends["eager"]) / way for mode in ("compiled", "graph")}
+    print(precision, shares, "graph to compiled", distance(ends["graph"], ends["compiled"]) / way)
+    assert way > 0.01
+    assert shares["compiled"] < tolerance
+    assert distance(ends["graph"], ends["compiled"]) / way < 1e-6
+
+
+def test_gpu_and_cpu_learn_the_same_in_fp32():
+    """Same weights and, by chance put equal, the same batch: the losses of the first update agree."""
+    on_gpu, on_cpu = learner_on_gpu("eager", "fp32"), make_learner()
+    for learner in (on_gpu, on_cpu):
+        learner.agent.load_state_dict(
+            on_cpu.agent.state_dict() | {"generator": learner.agent._generator.get_state()}
+        )
+    noise = {}
+    for learner in (on_gpu, on_cpu):
+        agent = learner.agent
+        drawn = noise.setdefault("noise", agent._draw_noise())
+        moved = type(drawn)(*(part.to(agent._device) for part in drawn))
+        agent._draw_noise = lambda moved=moved: moved
+        learner.update()
+    gpu, cpu = on_gpu.metrics(), on_cpu.metrics()
+    for name in cpu:
+        assert gpu[name] == pytest.approx(cpu[name], rel=1e-3, abs=1e-4), name
+
+
+def test_a_captured_update_uses_a_loaded_state():
+    source, other = learner_on_gpu(seed=1), learner_on_gpu(seed=1)
+    updated(source)
+    state = {
+        **source.agent.state_dict(),
+        "tensors": {name: tensor.clone() for name, tensor in source.agent.state_dict()["tensors"].items()},
+    }
+    priorities = source.replay.priority.clone(), source.replay.largest_priority.clone()
+    goal = updated(source, 3)
+    updated(other, 6)
+    other.agent.load_state_dict(state)
+    other.replay.priority.copy_(priorities[0])
+    other.replay.largest_priority.copy_(priorities[1])
+    assert distance(updated(other, 3), goal) == 0.0
+
+
+def test_a_captured_update_uses_a_new_learning_rate():
+    learner = learner_on_gpu()
+    before = updated(learner)
+    learner.agent.set_learning_rate(0.0)
+    assert distance(updated(learner, 2), before) == 0.0
+    learner.agent.set_learning_rate(1e-3)
+    assert distance(updated(learner, 1), before) > 0.0
+
+
+def test_a_captured_update_sees_new_steps_and_target_copies():
+    learner = learner_on_gpu()
+    updated(learner)
+    assert learner.agent.updates % learner.agent.config.target_period == 0
+    online, target = learner.agent.value_network.core, learner.agent.target_core
+    before = [parameter.clone() for parameter in online.parameters()]
+    learner.update()
+    for copied, was in zip(target.parameters(), before, strict=True):
+        assert torch.equal(copied, was)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_an_update_never_waits_for_the_gpu(mode):
+    learner = learner_on_gpu(mode)
+    updated(learner, 5)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(5):
+            learner.update()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_learners_side_by_side_equal_each_alone():
+    alone = [updated(learner_on_gpu(seed=seed)) for seed in range(3)]
+    together = [learner_on_gpu(seed=seed) for seed in range(3)]
+    for _ in range(UPDATES):
+        for learner in together:
+            learner.update()
+    torch.cuda.synchronize()
+    for learner, expected in zip(together, alone, strict=True):
+        assert distance(weights(learner), expected) == 0.0
+
+
+def test_a_failed_update_leaves_everything_as_it_was_in_a_graph():
+    learner = learner_on_gpu(config=small_config(tolerated_failures=10**6))
+    updated(learner)
+    rewards = learner.replay.numbers[:, -2].clone()
+    before, priorities = weights(learner), learner.replay.priority.clone()
+    learner.replay.numbers[:, -2] = float("nan")
+    assert distance(updated(learner, 3), before) == 0.0
+    assert torch.equal(learner.replay.priority, priorities)
+    assert learner.agent.failures_in_a_row == 3
+    learner.replay.numbers[:, -2] = rewards
+    assert distance(updated(learner, 1), before) > 0.0
+    assert learner.agent.failures_in_a_row == 0
+
+
+def test_pinned_frames_give_the_windows_of_the_call_before():
+    pinned, on_device = learner_on_gpu(place="pinned").replay, learner_on_gpu().replay
+    uniforms = [torch.rand(2, 16, dtype=torch.float64, device="cuda") for _ in range(4)]
+    wanted = [[(3, pair[0]), (5, pair[1])] for pair in uniforms]
+    expected = [[window._asdict() for window in on_device.draw(request)] for request in wanted]
+    for call, request in enumerate(wanted):
+        for window, right in zip(pinned.draw(request), expected[max(0, call - 1)], strict=True):
+            for name in ("starts", "actions", "rewards", "alive"):
+                assert torch.equal(getattr(window, name), right[name]), name
+            assert torch.equal(window.frames[window.rows], right["frames"][right["rows"]])
+        pinned._prefetcher.join()
+
+
+def test_a_learner_with_pinned_frames_learns_in_a_graph():
+    learner = learner_on_gpu(place="pinned")
+    start = weights(learner)
+    assert distance(updated(learner), start) > 0.0
+    assert learner.metrics()["failed_updates"] == 0.0
+
+
+def test_replay_on_the_gpu_holds_what_replay_on_the_cpu_holds():
+    gpu, cpu = learner_on_gpu().replay, make_learner().replay
+    used = slice(0, gpu._newest + 1)
+    for name in ("frames", "numbers", "age", "reach", "priority"):
+        assert torch.equal(getattr(gpu, name)[used].cpu(), getattr(cpu, name)[used]), name
+
+
+@pytest.mark.parametrize(
+    ("stack", "channels", "height", "width"), [(3, 3, 84, 84), (4, 1, 84, 84), (2, 3, 50, 67)]
+)
+def test_the_first_layers_kernel_computes_the_first_layer(stack, channels, height, width):
+    """Relative error of a layer and its gradients in bf16 against the pictures and convolutions in float32."""
+    set_matrix_precision("fp32")
+    torch.manual_seed(0)
+    frames = torch.randint(0, 256, (50, channels, height, width), dtype=torch.uint8, device="cuda")
+    slots, offsets = (
+        torch.randint(0, 50, (20, stack), device="cuda"),
+        torch.randint(0, 9, (20, 2), device="cuda"),
+    )
+    weight = (0.2 * torch.randn(32, stack * channels, 3, 3, device="cuda")).requires_grad_()
+    bias = (0.1 * torch.randn(32, device="cuda")).requires_grad_()
+    inputs = (frames, slots, offsets, 4, (-0.5, 0.5), weight, bias)
+    expected = first_layer.first_layer_of_stacks(*inputs)
+    gradient = torch.randn_like(expected)
+    with torch.autocast("cuda", torch.bfloat16):
+        found = first_layer.first_layer_of_stacks(*inputs)
+    pairs = [
+        (found, expected),
+        *zip(
+            torch.autograd.grad(found, (weight, bias), gradient.bfloat16()),
+            torch.autograd.grad(expected, (weight, bias), gradient),
+            strict=True,
+        ),
+    ]
+    for ours, right in pairs:
+        assert float((ours.float() - right).detach().norm() / right.detach().norm()) < 5e-3
+
+
+def test_act_in_a_graph_equals_act_without():
+    graph, eager = learner_on_gpu(precision="fp32"), learner_on_gpu("eager", "fp32")
+    picture = torch.randint(0, 256, graph.spec.observation_shape, dtype=torch.uint8).numpy()
+    for explore in (True, False):
+        for _ in range(6):
+            actions = [learner.act(picture, agent_steps=10**6, explore=explore) for learner in (graph, eager)]
+            assert actions[0] == pytest.approx(actions[1], abs=1e-4)
