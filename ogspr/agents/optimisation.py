@@ -145,10 +145,11 @@ def copy_state(into: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         missing, foreign = sorted(into.keys() - state.keys()), sorted(state.keys() - into.keys())
         raise ValueError(f"the saved state does not fit: missing {missing}, not known {foreign}")
     for name, tensor in into.items():
-        if tensor.shape != state[name].shape:
+        given = state[name]
+        if (tensor.shape, tensor.dtype) != (given.shape, given.dtype):
             raise ValueError(
-                f"the saved state does not fit: '{name}' has shape {tuple(state[name].shape)}, "
-                f"expected {tuple(tensor.shape)}"
+                f"the saved state does not fit: '{name}' is {tuple(given.shape)} {given.dtype}, "
+                f"expected {tuple(tensor.shape)} {tensor.dtype}"
             )
     with torch.no_grad():
         for name, tensor in into.items():

@@ -57,7 +57,7 @@ class FailedUpdate:
     in_a_row: int
     total: int
     numbers: dict[str, float]  # losses and gradient norms
-    starts: list[int]  # where in replay its value windows begin
+    starts: dict[str, list[int]]  # where in replay the windows of each batch begin
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in self.numbers.items())
@@ -73,18 +73,21 @@ class FailureWatch:
     The host reads a copy that arrives when it arrives: a failure is noticed an update late, not never.
     """
 
-    def __init__(self, names: Sequence[str], batch: int, device: torch.device) -> None:
+    def __init__(self, names: Sequence[str], batches: Mapping[str, int], device: torch.device) -> None:
         self._names = tuple(names)
         self._numbers = torch.zeros(len(self._names), device=device)
-        self._starts = torch.zeros(batch, dtype=torch.int64, device=device)
+        self._starts = {
+            name: torch.zeros(size, dtype=torch.int64, device=device) for name, size in batches.items()
+        }
         self._counts = torch.zeros(2, dtype=torch.int64, device=device)  # in a row, in all
         self._arrived = torch.zeros(2, dtype=torch.int64, pin_memory=device.type == "cuda")
 
-    def observe(self, skip: Tensor, numbers: Mapping[str, Tensor], starts: Tensor) -> None:
+    def observe(self, skip: Tensor, numbers: Mapping[str, Tensor], starts: Mapping[str, Tensor]) -> None:
         failed = skip > 0
         row = torch.stack([numbers[name].detach().float() for name in self._names])
         self._numbers.copy_(torch.where(failed, row, self._numbers))
-        self._starts.copy_(torch.where(failed, starts, self._starts))
+        for name, kept in self._starts.items():
+            kept.copy_(torch.where(failed, starts[name], kept))
         self._counts += failed
         self._counts[0] *= failed  # one success ends a row
         self._arrived.copy_(self._counts, non_blocking=True)
@@ -102,10 +105,12 @@ class FailureWatch:
         """Waits for the device."""
         in_a_row, total = self._counts.tolist()
         numbers = dict(zip(self._names, self._numbers.tolist(), strict=True))
-        return FailedUpdate(in_a_row, total, numbers, self._starts.tolist())
+        starts = {name: places.tolist() for name, places in self._starts.items()}
+        return FailedUpdate(in_a_row, total, numbers, starts)
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {"numbers": self._numbers, "starts": self._starts, "counts": self._counts}
+        starts = {f"starts.{name}": places for name, places in self._starts.items()}
+        return {"numbers": self._numbers, "counts": self._counts, **starts}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         copy_state(self.state_dict(), state)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from ogspr.agents.protocol import State
 from ogspr.errors import UserError
@@ -24,9 +24,11 @@ def save_state(path: Path, state: State) -> None:
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in state["tensors"].items()}
     tensors["generator"] = state["generator"]
     values = {name: value for name, value in state.items() if name not in ("tensors", "generator")}
+    data = save(tensors, {"format": _FORMAT, "values": json.dumps(values)})
     with writing(path):
-        save_file(tensors, unfinished, {"format": _FORMAT, "values": json.dumps(values)})
-        with unfinished.open("rb") as file:
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
 

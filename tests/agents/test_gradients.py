@@ -365,7 +365,10 @@ def test_an_update_with_a_number_that_is_not_finite_changes_nothing(kind, spoil,
     assert torch.equal(replay.replay.largest_priority, largest)
     failure = agent.last_failure()
     assert (failure.in_a_row, failure.total) == (2, 2)
-    assert failure.starts == replay.windows[0].starts.tolist()
+    assert failure.starts == {
+        "value": replay.windows[0].starts.tolist(),
+        "sequence": replay.windows[1].starts.tolist(),
+    }
     assert {
         "value_loss",
         "policy_loss",

@@ -7,9 +7,8 @@ does, and hence in what a state and an action are worth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ogspr.types import Action, ActionSpec, ContinuousActions, DiscreteActions, 
 SIDE = 32
 FRAME_STACK = 2
 DARK, BRIGHT = 40, 215
-BLANK = 0
+BLANK = 0  # the state whose squares are all dark
 
 
 def picture(code: int) -> UInt8Array:
@@ -29,14 +28,14 @@ def picture(code: int) -> UInt8Array:
 
 
 class Choice(Protocol):
-    """A kind of action, and what each action is worth when one of them is the best."""
+    """A kind of action, with a best one in the states where actions matter."""
 
     actions: ActionSpec
-    probes: Sequence[Action]  # the actions whose values are checked
+    probes: Sequence[Action]  # the actions whose values are looked at
+    best: Mapping[int, Any]  # by state
 
-    def best(self, state: int) -> Action: ...
-
-    def reward(self, state: int, action: Action) -> float: ...
+    @staticmethod
+    def reward(action: Action, best: Any) -> float: ...
 
 
 class ContinuousChoice:
@@ -44,13 +43,11 @@ class ContinuousChoice:
 
     actions = ContinuousActions(1)
     probes = tuple(np.full(1, number, np.float32) for number in (-0.8, -0.4, 0.0, 0.4, 0.8))
-    _best: ClassVar = {1: 0.5, 5: 1.0, 10: -1.0}
+    best: ClassVar = {1: 0.5, 5: 1.0, 10: -1.0}
 
-    def best(self, state: int) -> Action:
-        return np.full(1, self._best[state], np.float32)
-
-    def reward(self, state: int, action: Action) -> float:
-        return 1.0 - abs(float(action[0]) - self._best[state])
+    @staticmethod
+    def reward(action: Action, best: float) -> float:
+        return 1.0 - abs(float(action[0]) - best)
 
 
 class DiscreteChoice:
@@ -58,13 +55,11 @@ class DiscreteChoice:
 
     actions = DiscreteActions(3)
     probes = tuple(np.asarray(index) for index in range(3))
-    _best: ClassVar = {1: 2, 5: 0, 10: 1}
+    best: ClassVar = {1: 2, 5: 0, 10: 1}
 
-    def best(self, state: int) -> Action:
-        return np.asarray(self._best[state])
-
-    def reward(self, state: int, action: Action) -> float:
-        return float(int(action) == self._best[state])
+    @staticmethod
+    def reward(action: Action, best: int) -> float:
+        return float(int(action) == best)
 
 
 class Outcome(NamedTuple):
@@ -72,143 +67,145 @@ class Outcome(NamedTuple):
 
     reward: float
     state: int
-    terminated: bool = False
+    terminated: bool
 
 
-@dataclass
 class World:
-    """One-step episodes, each of reward 1; the other worlds change what they need to."""
+    """Plays episodes of one-step worlds; the longer ones say what a step does.
 
-    choice: Choice
-    rng: np.random.Generator
-    discount: float = 0.8
+    Args:
+        choice: The kind of action.
+        seed: Decides where each episode begins.
+    """
 
     starts: ClassVar[tuple[int, ...]] = (1,)  # where episodes begin, each equally often
-    states: ClassVar[tuple[int, ...]] = (1,)  # all states but the last of an episode
-    episode_steps: ClassVar[int | None] = None  # steps until truncation
+    states: ClassVar[tuple[int, ...]] = (1,)  # all but those an episode ends in
+    decisive: ClassVar[tuple[int, ...]] = ()  # the states where actions matter
+    discount: ClassVar[float] = 0.8
+    episode_steps: ClassVar[int | None] = None  # until truncation
 
-    @property
-    def spec(self) -> EnvSpec:
-        return EnvSpec(
-            type(self).__name__, (1, SIDE, SIDE), FRAME_STACK, self.choice.actions, 1, self.episode_steps
+    def __init__(self, choice: Choice, seed: int) -> None:
+        self.choice = choice
+        self.spec = EnvSpec(
+            type(self).__name__, (1, SIDE, SIDE), FRAME_STACK, choice.actions, 1, self.episode_steps
         )
+        self._rng = np.random.default_rng(seed)
 
-    # --- what a world is ------------------------------------------------------------------------
+    def value(self, state: int, action: Action) -> float:
+        """What they are worth when everything after is done for the best."""
+        raise NotImplementedError
+
+    def outcome(self, state: int, action: Action) -> Outcome:
+        return Outcome(self.value(state, action), BLANK, terminated=True)
 
     def shown(self, state: int) -> int:
         """The code of a state's picture."""
         return state
 
-    def outcome(self, state: int, action: Action) -> Outcome:
-        return Outcome(self.value(state, action), BLANK, terminated=True)
-
-    def value(self, state: int, action: Action) -> float:  # noqa: ARG002
-        """The true value under the best policy."""
-        return 1.0
-
-    # --- how it is played -----------------------------------------------------------------------
-
     def reset(self) -> TimeStep:
         self.steps = 0
-        self.state = int(self.rng.choice(self.starts))
-        frame = picture(self.shown(self.state))
-        self.observation = np.concatenate([frame] * FRAME_STACK)
+        self.state = int(self._rng.choice(self.starts))
+        self._frames = [picture(self.shown(self.state))] * FRAME_STACK
         return self._time_step(0.0, terminated=False)
 
     def step(self, action: Action) -> TimeStep:
         self.steps += 1
         reward, self.state, terminated = self.outcome(self.state, self.choice.actions.checked(action))
-        self.observation = np.concatenate((self.observation[1:], picture(self.shown(self.state))))
+        self._frames = [*self._frames[1:], picture(self.shown(self.state))]
         return self._time_step(reward, terminated)
 
     def _time_step(self, reward: float, terminated: bool) -> TimeStep:
         truncated = not terminated and self.steps == self.episode_steps
-        return TimeStep(self.observation, reward, reward, terminated, truncated, 1, np.zeros(0))
+        observation = np.concatenate(self._frames)
+        return TimeStep(observation, reward, reward, terminated, truncated, 1, np.zeros(0))
 
 
 class ConstantWorld(World):
-    """Every step is the last and pays 1."""
+    """One step, which pays 1."""
+
+    def value(self, state: int, action: Action) -> float:  # noqa: ARG002
+        return 1.0
 
 
 class PictureWorld(World):
-    """One-step episodes: what is shown decides whether they pay 1 or cost 1."""
+    """One step; what is shown decides whether it pays or costs 1."""
 
     starts = states = (5, 10)
 
     def value(self, state: int, action: Action) -> float:  # noqa: ARG002
-        return 1.0 if state == self.starts[0] else -1.0
+        return 1.0 if state == 5 else -1.0
 
 
-class MemoryWorld(PictureWorld):
-    """Two steps: the cue is gone when it counts, only the frame before shows it."""
+class MemoryWorld(World):
+    """Two steps; the second pays or costs 1, when only the frame before still shows which."""
 
-    states = (5, 10, 5 + 16, 10 + 16)
+    starts = (5, 10)
+    states = (5, 10, 16 + 5, 16 + 10)
 
     def shown(self, state: int) -> int:
         return state if state < 16 else BLANK
 
     def outcome(self, state: int, action: Action) -> Outcome:
         if state < 16:
-            return Outcome(0.0, state + 16)
+            return Outcome(0.0, 16 + state, terminated=False)
         return Outcome(self.value(state, action), 15, terminated=True)
 
-    def value(self, state: int, action: Action) -> float:
-        if state < 16:
-            return self.discount * super().value(state, action)
-        return super().value(state - 16, action)
+    def value(self, state: int, action: Action) -> float:  # noqa: ARG002
+        last = 1.0 if state % 16 == 5 else -1.0
+        return last if state >= 16 else self.discount * last
 
 
 class ChainWorld(World):
-    """Six steps, the last of which pays 1: longer than a window of three, so the first states need Q'."""
+    """Six steps, the last pays 1: from the first ones a window of three sees nothing of it."""
 
-    starts = (1,)
     states = (1, 2, 3, 4, 5, 6)
 
     def outcome(self, state: int, action: Action) -> Outcome:  # noqa: ARG002
-        last = state == self.states[-1]
-        return Outcome(float(last), state + 1, terminated=last)
+        return Outcome(float(state == 6), state + 1, terminated=state == 6)
 
     def value(self, state: int, action: Action) -> float:  # noqa: ARG002
-        return self.discount ** (self.states[-1] - state)
+        return self.discount ** (6 - state)
 
 
 class EndlessWorld(World):
-    """A step pays 1 for ever; episodes are merely cut."""
+    """Every step pays 1, for ever: episodes are only cut."""
 
+    discount = 0.7
     episode_steps = 7
 
     def outcome(self, state: int, action: Action) -> Outcome:  # noqa: ARG002
-        return Outcome(1.0, state)
+        return Outcome(1.0, state, terminated=False)
 
     def value(self, state: int, action: Action) -> float:  # noqa: ARG002
         return 1.0 / (1.0 - self.discount)
 
 
 class ActionWorld(World):
-    """One-step episodes: the action decides what they pay."""
+    """One step; the action decides what it pays."""
+
+    decisive = (1,)
 
     def value(self, state: int, action: Action) -> float:
-        return self.choice.reward(state, action)
+        return self.choice.reward(action, self.choice.best[state])
 
 
 class CueWorld(ActionWorld):
-    """One-step episodes: what is shown decides which action is the best."""
+    """One step; what is shown decides which action is the best."""
 
-    starts = states = (5, 10)
+    starts = states = decisive = (5, 10)
 
 
-class PlanWorld(World):
-    """Two steps: the second one's action decides what both are worth."""
+class PlanWorld(ActionWorld):
+    """Two steps; the action of the second decides what it pays, and so what the first is worth."""
 
     starts = (5,)
     states = (5, 10)
+    decisive = (10,)
 
     def outcome(self, state: int, action: Action) -> Outcome:
-        if state == self.starts[0]:
-            return Outcome(0.0, self.states[1])
-        return Outcome(self.value(state, action), BLANK, terminated=True)
+        if state == 5:
+            return Outcome(0.0, 10, terminated=False)
+        return super().outcome(state, action)
 
     def value(self, state: int, action: Action) -> float:
-        if state == self.starts[0]:
-            return self.discount
-        return self.choice.reward(state, action)
+        return self.discount if state == 5 else super().value(state, action)

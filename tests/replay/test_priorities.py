@@ -90,7 +90,6 @@ def test_the_largest_priority_stays_when_the_step_that_had_it_falls():
     assert recorder.replay.priority[9] == 9.0
 
 
-@pytest.mark.xfail(reason="the priority is set when the observation comes in, one step early", strict=True)
 def test_a_step_counts_as_new_when_its_outcome_comes_in():
     """The priority rises between an observation and the step that leaves it, as updates in a run do."""
     recorder = recorded()

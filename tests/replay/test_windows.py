@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from ogspr.errors import UserError
 from ogspr.replay import ReplayShape
 from tests.replay.model import (
     FRAME_SHAPE,
@@ -18,6 +19,8 @@ from tests.replay.model import (
     start_places,
     time_step,
 )
+
+STORED = ("frames", "numbers", "age", "reach", "priority")
 
 
 def recorder(capacity: int = 40, frame_stack: int = 3, longest_horizon: int = 5) -> Recorder:
@@ -155,12 +158,12 @@ def test_a_step_at_which_the_simulator_failed_is_not_recorded(end):
     recorded.begin()
     recorded.add()
     recorded.add()
-    before = [tensor.clone() for tensor in recorded.replay.tensors()]
+    before = [getattr(recorded.replay, name).clone() for name in STORED]
     recorded.add(fault="physics diverged", **{end: True})
     assert recorded.replay.steps_added == 2
     assert recorded.replay.valid_starts(1) == 2
     assert recorded.replay.valid_starts(3) == 0
-    for stored, was in zip(recorded.replay.tensors(), before, strict=True):
+    for stored, was in zip((getattr(recorded.replay, name) for name in STORED), before, strict=True):
         assert torch.equal(stored, was)
 
 
@@ -224,5 +227,5 @@ def test_all_drawn_windows_share_the_stored_frames():
 
 def test_a_ring_that_cannot_hold_one_window_is_refused():
     ReplayShape(9, FRAME_SHAPE, 3, 1, 5)
-    with pytest.raises(ValueError, match="at least 9 steps, got 8"):
+    with pytest.raises(UserError, match="at least 9 steps, got 8"):
         ReplayShape(8, FRAME_SHAPE, 3, 1, 5)

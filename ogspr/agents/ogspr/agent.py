@@ -48,7 +48,7 @@ class Judgement(NamedTuple):
 class Computed(NamedTuple):
     """What the forward pass leaves for the rest."""
 
-    starts: Tensor  # (B,) where the value windows begin in replay
+    starts: dict[str, Tensor]  # where the windows of each batch begin in replay
     terms: dict[str, Tensor]  # every loss by name
     judged: Judgement
     features: dict[str, Tensor]  # h and z of the value batch
@@ -175,7 +175,7 @@ class OGSPRAgent:
         self._finish(replay, self._backward(self._forward(self._sample(replay))))
 
     def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
-        """An update cut off after each of its phases, for measuring; only the last one changes anything."""
+        """An update cut off after each of its phases, for measuring; only the last one learns."""
 
         def sample() -> None:
             self._sample(replay)
@@ -218,7 +218,8 @@ class OGSPRAgent:
             sequence_alive=sequence.alive,
         )
         terms, judged = self._losses(h.detach(), h_later, value, seen, noise)
-        return Computed(value.starts, terms, judged, {"h": h.detach(), "z": seen.z.detach()})
+        starts = {"value": value.starts, "sequence": sequence.starts}
+        return Computed(starts, terms, judged, {"h": h.detach(), "z": seen.z.detach()})
 
     def _backward(self, computed: Computed) -> tuple[Computed, Gradients]:
         return computed, self._gradients(computed.terms)
@@ -232,7 +233,7 @@ class OGSPRAgent:
             {
                 "optimise": partial(self._optimise, gradients, skip),
                 "record": partial(self._record, numbers | judged.numbers, skip, starts, features),
-                "prioritise": partial(replay.set_priorities, starts, judged.priorities, skip),
+                "prioritise": partial(replay.set_priorities, starts["value"], judged.priorities, skip),
             }
         )
 
@@ -340,12 +341,16 @@ class OGSPRAgent:
         self._policy_optimiser.step(gradients.policy, gradients.policy_norms, skip)
 
     def _record(
-        self, numbers: dict[str, Tensor], skip: Tensor, starts: Tensor, features: dict[str, Tensor]
+        self,
+        numbers: dict[str, Tensor],
+        skip: Tensor,
+        starts: dict[str, Tensor],
+        features: dict[str, Tensor],
     ) -> None:
         self._failures.observe(skip, numbers, starts)
         self._tally.add(numbers, skip)
         for name, kept in self._features.items():
-            kept.copy_(features[name])
+            kept.copy_(torch.where(skip > 0, kept, features[name]))
 
     def _sync_targets(self, replay: WindowSource) -> None:
         """The target networks become copies, in place."""
@@ -375,11 +380,21 @@ class OGSPRAgent:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """In place: what was captured before goes on with the loaded numbers."""
-        copy_state(self.state_dict()["tensors"], state["tensors"])
-        self.updates = int(state["updates"])
-        self._act_rng.bit_generator.state = state["act_rng"]
-        self._generator.set_state(state["generator"].cpu())
+        """In place: what was captured before goes on with the loaded numbers. ValueError: nothing changed."""
+        ours = self.state_dict()
+        if state.keys() != ours.keys():
+            raise ValueError(f"the saved state does not fit: it has {sorted(state)}, expected {sorted(ours)}")
+        act_rng, generator = np.random.default_rng(), torch.Generator(self._device)
+        try:  # on stand-ins: a state that cannot be used is found out before anything is changed
+            act_rng.bit_generator.state = state["act_rng"]
+            generator.set_state(state["generator"].cpu())
+            updates = int(state["updates"])
+        except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+            raise ValueError(f"the saved state does not fit: {error}") from None
+        copy_state(ours["tensors"], state["tensors"])
+        self.updates = updates
+        self._act_rng = act_rng
+        self._generator.set_state(generator.get_state())
         self._failures.tell_host()
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
@@ -414,9 +429,10 @@ class OGSPRAgent:
         config = self.config
         value_groups = [dict(self.value_network.named_parameters())]
         if config.clip_scope == "module":
+            names = {parameter: name for name, parameter in value_groups[0].items()}
             value_groups = [
-                {f"{part}.{name}": parameter for name, parameter in module.named_parameters()}
-                for part, module in self.value_network.parts().items()
+                {names[parameter]: parameter for parameter in module.parameters()}
+                for module in self.value_network.parts()
             ]
         rates: dict[str, Any] = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
         rates["accelerate"] = self._accelerator.function
@@ -435,7 +451,11 @@ class OGSPRAgent:
         losses_and_norms = [f"{name}_loss" for name in self._weights]
         losses_and_norms += ["value_gradient_norm", "policy_gradient_norm"]
         self._tally = Tally([*losses_and_norms, *losses.JUDGED], self._device)
-        self._failures = FailureWatch(losses_and_norms, self.config.batch_size, self._device)
+        batches = {
+            "value": self.config.batch_size,
+            "sequence": self.config.batch_size if self._horizon else 0,
+        }
+        self._failures = FailureWatch(losses_and_norms, batches, self._device)
         sizes = {"h": self.config.sizes.latent, "z": self.config.sizes.representation}
         self._features = {
             name: torch.zeros(self.config.batch_size, size, device=self._device)

@@ -80,9 +80,9 @@ class ValueNetwork(nn.Module):
             {task.name: task.head(head_sizes, config.adapters, self.core.adapter1) for task in config.tasks}
         )
 
-    def parts(self) -> dict[str, nn.Module]:
-        """The modules of the paper by name."""
-        return {**dict(self.core.named_children()), **dict(self.heads.items())}
+    def parts(self) -> list[nn.Module]:
+        """The modules of the paper."""
+        return [*self.core.children(), *self.heads.children()]
 
 
 def make_policy(sizes: Sizes, action_size: int) -> MLP:
