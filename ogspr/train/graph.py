@@ -32,6 +32,8 @@ def make_accelerator(execution: Execution, device: torch.device) -> PlainAcceler
         if execution.precision == "tf32":
             raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
     set_matrix_precision(execution.precision)
+    # Let convolutions race during the first updates: the rule of thumb picks kernels twice as slow.
+    torch.backends.cudnn.benchmark = True
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
     return kinds[execution.mode](device, execution.precision)
 
@@ -140,7 +142,6 @@ def set_matrix_precision(precision: Precision) -> None:
     allowed = precision != "fp32"
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
-    torch.backends.cudnn.benchmark = True
 
 
 @contextlib.contextmanager

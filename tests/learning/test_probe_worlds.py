@@ -136,6 +136,7 @@ class Pupil:
             "batch_size": 16,
             "learning_rate": LEARNING_RATE,
             "target_period": 20,
+            "pre_activation_weight": 1e-2,
             "discount": self.world.discount,
         }
         config = replace(preset(lesson.variant), **(settings | lesson.settings))
@@ -163,7 +164,8 @@ class Pupil:
         for _ in range(RANDOM_STEPS):
             self.step()
         for left in range(updates, 0, -1):
-            self.agent.set_learning_rate(LEARNING_RATE * left / updates)  # to end without jitter
+            # Falls to zero in the second half, so that it ends without jitter.
+            self.agent.set_learning_rate(LEARNING_RATE * min(1.0, 2.0 * left / updates))
             self.agent.update(self.replay)
 
     def _begin(self) -> None:
