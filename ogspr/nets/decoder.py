@@ -6,9 +6,8 @@ from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import spectral_norm
 
-from ogspr.nets.mlp import Linear, initialise, missing_width
+from ogspr.nets.mlp import SpectralLinear, initialise, missing_width
 
 _PADDINGS = (1, 0, 1)  # of the layers that double; 84 <- 42 <- 20 <- 10
 _TRIPLE = 3  # the first layer's kernel and stride: 10 <- 3
@@ -27,7 +26,7 @@ class FrameDecoder(nn.Module):
         sides = [_sides(height), _sides(width)]
         first = tuple(side[0] // _TRIPLE for side in sides)
         self.start = (channels, *first)
-        self.expand = spectral_norm(Linear(features, channels * first[0] * first[1]))
+        self.expand = SpectralLinear(features, channels * first[0] * first[1])
         widths = (channels, channels // 2, channels // 4, channels // 8, frame_channels)
         self.triple = nn.ConvTranspose2d(
             widths[0],

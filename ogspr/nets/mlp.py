@@ -15,6 +15,7 @@ Activation = Callable[[Tensor], Tensor]
 # Rows of 16 bytes: matrix products of other widths in bf16 run on slow kernels.
 _WIDTH_MULTIPLE = 8
 _NORM_EPSILON = 1e-5
+_FIRST_ITERATIONS = 15
 
 
 def initialise(weight: Tensor, bias: Tensor) -> None:
@@ -56,8 +57,45 @@ class Linear(nn.Linear):
         """The same on a GPU with zeros beside inputs and outputs that fill them up to a fast width."""
         more_in, more_out = missing_width(self.in_features, x), missing_width(self.out_features, x)
         x = F.pad(x, (0, self.in_features + more_in - x.shape[-1]))
-        weight, bias = F.pad(self.weight, (0, more_in, 0, more_out)), F.pad(self.bias, (0, more_out))
-        return F.linear(x, weight, bias)
+        weight = F.pad(self.effective_weight(), (0, more_in, 0, more_out))
+        return F.linear(x, weight, F.pad(self.bias, (0, more_out)))
+
+    def effective_weight(self) -> Tensor:
+        """What inputs are multiplied with."""
+        return self.weight
+
+
+class SpectralLinear(Linear):
+    """A linear layer whose weight is divided by its largest singular value (Miyato et al., 2018).
+
+    The value is followed by one step of power iteration a forward pass in training. Not torch's
+    parametrisation: that makes a class of its own for each layer, and compiled code is then compiled again
+    for each learner of a process.
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.register_buffer("left", F.normalize(torch.randn(outputs), dim=0))
+        self.register_buffer("right", F.normalize(torch.randn(inputs), dim=0))
+        with torch.no_grad():
+            for _ in range(_FIRST_ITERATIONS):
+                self._iterate()
+
+    def effective_weight(self) -> Tensor:
+        if self.training:
+            with torch.no_grad():
+                self._iterate()
+        # As sums, because a matrix product would be rounded to bf16 under autocast.
+        left, right = self.left.clone(), self.right.clone()
+        largest = (left[:, None] * self.weight * right).sum()
+        return self.weight / largest
+
+    def _iterate(self) -> None:
+        self.left.copy_(F.normalize((self.weight * self.right).sum(1), dim=0))
+        self.right.copy_(F.normalize((self.weight * self.left[:, None]).sum(0), dim=0))
 
 
 class MLP(nn.Module):

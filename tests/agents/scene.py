@@ -177,9 +177,9 @@ def arrays(agent: OGSPRAgent, part: str) -> dict[str, np.ndarray]:
 
 
 def layers(named: dict[str, np.ndarray], prefix: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-    """Weights and biases under a prefix, in order; `original`: the weight before spectral normalisation."""
+    """Weights and biases under a prefix, in order."""
     chosen = {name: array for name, array in named.items() if name.startswith(prefix)}
-    weights = [array for name, array in chosen.items() if name.split(".")[-1] in ("weight", "original")]
+    weights = [array for name, array in chosen.items() if name.split(".")[-1] == "weight"]
     biases = [array for name, array in chosen.items() if name.split(".")[-1] == "bias"]
     return list(zip(weights, biases, strict=True))
 
@@ -194,7 +194,7 @@ def networks(agent: OGSPRAgent, nudges: Nudges | None = None) -> reference.Netwo
     return reference.Networks(
         core={part: layers(value, f"core.{part}.") for part in parts},
         heads={task.name: layers(value, f"heads.{task.name}.") for task in agent.config.tasks},
-        power_vector=next((array for name, array in value.items() if name.endswith("._v")), None),
+        power_vector=next((array for name, array in value.items() if name.endswith("expand.right")), None),
         policy=layers(policy),
         target_core={part: layers(target, f"{part}.") for part in parts},
         target_policy=layers(arrays(agent, "target_policy")),

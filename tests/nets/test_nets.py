@@ -7,11 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from ogspr.errors import UserError
 from ogspr.nets.decoder import FrameDecoder
 from ogspr.nets.encoder import ConvEncoder
-from ogspr.nets.mlp import MLP, ParallelMLP
+from ogspr.nets.mlp import MLP, ParallelMLP, SpectralLinear
 
 SIZES = (11, 40, 30, 7)
 
@@ -90,16 +91,45 @@ def test_spectral_normalisation_bounds_the_first_layer_of_the_decoder():
     decoder = FrameDecoder(64, 32, (3, 40, 40))
     # A weight that was not the initial one: the power iteration has to find its largest value anew.
     with torch.no_grad():
-        decoder.expand.parametrizations.weight.original.mul_(30.0).add_(torch.rand(32, 64))
+        decoder.expand.weight.mul_(30.0).add_(torch.rand(32, 64))
         for _ in range(20):
             decoder(torch.rand(1, 64))
-    assert torch.linalg.matrix_norm(decoder.expand.weight, 2).item() == pytest.approx(1.0, rel=1e-2)
+    assert torch.linalg.matrix_norm(decoder.expand.effective_weight(), 2).item() == pytest.approx(
+        1.0, rel=1e-2
+    )
 
 
 def test_only_the_first_layer_of_the_decoder_is_normalised():
     decoder = FrameDecoder(16, 8, (3, 84, 84))
-    parametrised = [name for name, layer in decoder.named_modules() if hasattr(layer, "parametrizations")]
-    assert parametrised == ["expand"]
+    normalised = [name for name, layer in decoder.named_modules() if isinstance(layer, SpectralLinear)]
+    assert normalised == ["expand"]
+
+
+def test_spectral_normalisation_is_torchs():
+    """Value, gradient and the vectors of the power iteration, over some steps in training and one without."""
+    ours = SpectralLinear(7, 5)
+    theirs = spectral_norm(nn.Linear(7, 5))
+    original = theirs.parametrizations.weight.original
+    with torch.no_grad():
+        original.copy_(ours.weight)
+        theirs.bias.copy_(ours.bias)
+        theirs.parametrizations.weight[0]._u.copy_(ours.left)
+        theirs.parametrizations.weight[0]._v.copy_(ours.right)
+    for step in range(4):
+        for layer in (ours, theirs):
+            layer.train(step < 3)
+        x = torch.randn(3, 7)
+        outputs = ours(x), theirs(x)
+        torch.testing.assert_close(*outputs)
+        gradients = [
+            torch.autograd.grad(output.square().sum(), weight)[0]
+            for output, weight in zip(outputs, (ours.weight, original), strict=True)
+        ]
+        torch.testing.assert_close(*gradients)
+        with torch.no_grad():
+            for weight, gradient in zip((ours.weight, original), gradients, strict=True):
+                weight.sub_(0.1 * gradient)
+    torch.testing.assert_close(ours.right, theirs.parametrizations.weight[0]._v)
 
 
 def test_the_decoder_is_four_transposed_convolutions_with_relu_between():
@@ -180,7 +210,7 @@ def test_initial_weights_of_the_encoder():
 
 def test_initial_weights_of_the_decoder():
     decoder = FrameDecoder(512, 128, (3, 84, 84))
-    check_initial(decoder.expand.parametrizations.weight.original, decoder.expand.bias, 512, 1152)
+    check_initial(decoder.expand.weight, decoder.expand.bias, 512, 1152)
     layers = convolutions(decoder)
     assert len(layers) == 4
     for convolution in layers:

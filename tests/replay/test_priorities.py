@@ -61,6 +61,7 @@ def test_half_a_million_slots_of_one_priority_are_drawn_evenly(priority):
     count = 500_000
     replay = Replay(ReplayShape(count, (1, 1, 1), 3, 1, 5), torch.device("cpu"))
     replay.reach.fill_(5)
+    replay._starts.fill(count)
     replay.priority.fill_(priority)
     nearly_the_next = evenly(count) + 0.499 / count
     for uniforms in (evenly(count), nearly_the_next):

@@ -188,7 +188,7 @@ def test_replay_on_the_gpu_holds_what_replay_on_the_cpu_holds():
     ("stack", "channels", "height", "width"), [(3, 3, 84, 84), (4, 1, 84, 84), (2, 3, 50, 67)]
 )
 def test_the_first_layers_kernel_computes_the_first_layer(stack, channels, height, width):
-    """Relative error of a layer and its gradients in bf16 against the pictures and convolutions in float32."""
+    """Relative error of the layer and its gradients, against pictures and convolutions in float32."""
     set_matrix_precision("fp32")
     torch.manual_seed(0)
     frames = torch.randint(0, 256, (50, channels, height, width), dtype=torch.uint8, device="cuda")

@@ -46,12 +46,17 @@ class Judgement(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What the forward pass leaves for the rest."""
+    """What the forward pass leaves for the rest.
 
-    starts: dict[str, Tensor]  # where the windows of each batch begin in replay
+    All that branches were given is in here: it has to outlive the backward pass, which reads it on their
+    streams, while memory that is let go may be used again on the stream it came from.
+    """
+
+    drawn: Drawn
+    seen: Evidence
     terms: dict[str, Tensor]  # every loss by name
     judged: Judgement
-    features: dict[str, Tensor]  # h and z of the value batch
+    h: Tensor  # of the value batch, detached
 
 
 class Gradients(NamedTuple):
@@ -218,22 +223,22 @@ class OGSPRAgent:
             sequence_alive=sequence.alive,
         )
         terms, judged = self._losses(h.detach(), h_later, value, seen, noise)
-        starts = {"value": value.starts, "sequence": sequence.starts}
-        return Computed(starts, terms, judged, {"h": h.detach(), "z": seen.z.detach()})
+        return Computed(drawn, seen, terms, judged, h.detach())
 
     def _backward(self, computed: Computed) -> tuple[Computed, Gradients]:
         return computed, self._gradients(computed.terms)
 
     def _finish(self, replay: WindowSource, results: tuple[Computed, Gradients]) -> None:
         """Optimisers, records and priorities; none of them where a number is not finite."""
-        (starts, terms, judged, features), gradients = results
-        numbers = self._numbers(terms, gradients)
+        computed, gradients = results
+        judged, starts = computed.judged, computed.drawn.value.starts
+        numbers = self._numbers(computed.terms, gradients)
         skip = self._any_not_finite(tuple(numbers.values()))
         self._accelerator.branches(
             {
                 "optimise": partial(self._optimise, gradients, skip),
-                "record": partial(self._record, numbers | judged.numbers, skip, starts, features),
-                "prioritise": partial(replay.set_priorities, starts["value"], judged.priorities, skip),
+                "record": partial(self._record, computed, numbers | judged.numbers, skip),
+                "prioritise": partial(replay.set_priorities, starts, judged.priorities, skip),
             }
         )
 
@@ -340,17 +345,13 @@ class OGSPRAgent:
         self._value_optimiser.step(gradients.value, gradients.value_norms, skip)
         self._policy_optimiser.step(gradients.policy, gradients.policy_norms, skip)
 
-    def _record(
-        self,
-        numbers: dict[str, Tensor],
-        skip: Tensor,
-        starts: dict[str, Tensor],
-        features: dict[str, Tensor],
-    ) -> None:
-        self._failures.observe(skip, numbers, starts)
+    def _record(self, computed: Computed, numbers: dict[str, Tensor], skip: Tensor) -> None:
+        value, sequence, _ = computed.drawn
+        self._failures.observe(skip, numbers, {"value": value.starts, "sequence": sequence.starts})
         self._tally.add(numbers, skip)
-        for name, kept in self._features.items():
-            kept.copy_(torch.where(skip > 0, kept, features[name]))
+        for name, features in (("h", computed.h), ("z", computed.seen.z.detach())):
+            kept = self._features[name]
+            kept.copy_(torch.where(skip > 0, kept, features))
 
     def _sync_targets(self, replay: WindowSource) -> None:
         """The target networks become copies, in place."""

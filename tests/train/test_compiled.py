@@ -1,0 +1,45 @@
+"""Compiled functions equal plain ones; whole updates are compared on a GPU, where compiling pays."""
+
+import shutil
+
+import pytest
+import torch
+
+from ogspr.agents.optimisation import adamw_step
+from ogspr.replay.buffer import draw_window
+from ogspr.train.execution import Execution
+from ogspr.train.graph import make_accelerator
+from tests.train.learners import make_learner
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+
+
+def compiled(function):
+    return make_accelerator(Execution("compiled", "fp32"), CPU).function(function)
+
+
+def test_drawing():
+    replay = make_learner().replay
+    stored = (replay.frames, replay.numbers, replay.age, replay.reach, replay.priority)
+    uniforms = torch.rand(64, dtype=torch.float64)
+    plain, fast = (draw(stored, 3, 3, uniforms) for draw in (draw_window, compiled(draw_window)))
+    for expected, found in zip(plain, fast, strict=True):
+        assert torch.equal(expected, found)
+
+
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+def test_a_step_of_adamw_in_place(skip):
+    def vectors():
+        generator = torch.Generator().manual_seed(0)
+        parameters, gradient, first = (torch.randn(50, generator=generator) for _ in range(3))
+        return [parameters, gradient, first, first.square(), torch.tensor(7.0)]
+
+    results = []
+    for step in (adamw_step, compiled(adamw_step)):
+        state = vectors()
+        step(*state, torch.tensor(1e-3), 1e-4, torch.tensor(2.0), torch.tensor(skip))
+        results.append(state)
+    for plain, fast in zip(*results, strict=True):
+        torch.testing.assert_close(plain, fast, rtol=1e-6, atol=1e-7)
+    assert torch.equal(results[1][0], vectors()[0]) == bool(skip)
