@@ -1,4 +1,4 @@
-"""From observations to actions, through buffers that stay where they are so that a graph can read them."""
+"""From observations to actions, through buffers that stay where they are."""
 
 from __future__ import annotations
 
@@ -12,30 +12,42 @@ from torch import Tensor
 from ogspr.agents.protocol import Accelerator
 from ogspr.types import UInt8Array
 
-Respond = Callable[[Tensor, Tensor, Tensor], Tensor]
+Respond = Callable[..., Tensor]
 
 
 class Actor:
     """Runs a policy on observations.
 
     Args:
-        respond: Observations (N, channels, H, W), normals (N, A), uniforms (N, A) -> actions (N, A).
+        respond: Observations (N, channels, H, W) -> actions (N, A); a noisy policy is also given standard
+            normals (N, A) and numbers in [0, 1) (N, A).
+        noisy: Whether it is.
     """
 
     def __init__(
-        self, respond: Respond, action_size: int, accelerator: Accelerator, device: torch.device
+        self,
+        respond: Respond,
+        action_size: int,
+        accelerator: Accelerator,
+        device: torch.device,
+        *,
+        noisy: bool,
     ) -> None:
         self._respond = respond
         self._action_size = action_size
         self._accelerator = accelerator
         self._device = device
+        self._noisy = noisy
         self._desks: dict[tuple[int, ...], _Desk] = {}
 
     def __call__(self, observations: UInt8Array, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """Action vectors (N, A); all noise comes from `rng`. Waits for the answer."""
+        """Action vectors (N, A); noise comes from `rng`, which a policy without noise leaves alone.
+
+        Waits for the answer. The first call with a new N is slow.
+        """
         desk = self._desks.get(observations.shape)
         if desk is None:
-            desk = _Desk(observations.shape, self._action_size, self._device)
+            desk = _Desk(observations.shape, self._action_size, self._device, self._noisy)
             desk.run = self._accelerator.step(desk.procedure(self._respond))
             self._desks[observations.shape] = desk
         return desk.answer(observations, rng)
@@ -46,9 +58,9 @@ class _Desk:
 
     run: Callable[[], None]
 
-    def __init__(self, shape: tuple[int, ...], action_size: int, device: torch.device) -> None:
+    def __init__(self, shape: tuple[int, ...], action_size: int, device: torch.device, noisy: bool) -> None:
         pinned = device.type == "cuda"
-        noise_shape = (2, shape[0], action_size)
+        noise_shape = (2 if noisy else 0, shape[0], action_size)
         self._host_observations = torch.zeros(shape, dtype=torch.uint8, pin_memory=pinned)
         self._host_noise = torch.zeros(noise_shape, pin_memory=pinned)
         self._observations = torch.zeros(shape, dtype=torch.uint8, device=device)
@@ -60,16 +72,17 @@ class _Desk:
             with torch.no_grad():
                 self._observations.copy_(self._host_observations, non_blocking=True)
                 self._noise.copy_(self._host_noise, non_blocking=True)
-                self._actions.copy_(respond(self._observations, self._noise[0], self._noise[1]))
+                self._actions.copy_(respond(self._observations, *self._noise))
 
         return respond_in_place
 
     def answer(self, observations: UInt8Array, rng: np.random.Generator) -> npt.NDArray[np.float32]:
         # The last answer was waited for, so nothing reads these buffers any more.
         self._host_observations.numpy()[:] = observations
-        noise = self._host_noise.numpy()
-        noise[0] = rng.standard_normal(noise[0].shape, np.float32)
-        noise[1] = rng.random(noise[1].shape, np.float32)
+        if len(self._host_noise):
+            normals, uniforms = self._host_noise.numpy()
+            normals[:] = rng.standard_normal(normals.shape, np.float32)
+            uniforms[:] = rng.random(uniforms.shape, np.float32)
         self.run()
         actions: npt.NDArray[np.float32] = self._actions.cpu().numpy().copy()
         return actions

@@ -37,8 +37,6 @@ class ActionKind(Protocol):
 
     def to_vector(self, action: Action) -> npt.NDArray[np.float32]: ...
 
-    def sample(self, rng: np.random.Generator) -> Action: ...
-
 
 @dataclass(frozen=True)
 class Continuous:
@@ -60,9 +58,6 @@ class Continuous:
 
     def to_vector(self, action: Action) -> npt.NDArray[np.float32]:
         return np.asarray(action, np.float32)
-
-    def sample(self, rng: np.random.Generator) -> Action:
-        return rng.uniform(-1.0, 1.0, self.size).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -92,9 +87,6 @@ class Discrete:
     def to_vector(self, action: Action) -> npt.NDArray[np.float32]:
         one_hot: npt.NDArray[np.float32] = np.eye(self.size, dtype=np.float32)[np.asarray(action)]
         return one_hot
-
-    def sample(self, rng: np.random.Generator) -> Action:
-        return np.asarray(rng.integers(self.size))
 
     def _one_hot(self, scores: Tensor) -> Tensor:
         return F.one_hot(scores.argmax(-1), self.size).float()

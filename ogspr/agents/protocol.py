@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.types import Action, TimeStep, UInt8Array, Window
+from ogspr.agents.failures import FailedUpdate
+from ogspr.types import Action, UInt8Array, Window
 
 T = TypeVar("T")
 State = dict[str, Any]  # nested dicts of tensors and JSON values
@@ -20,12 +23,20 @@ State = dict[str, Any]  # nested dicts of tensors and JSON values
 class WindowSource(Protocol):
     """Replay, as an agent sees it."""
 
+    def valid_starts(self, horizon: int) -> int:
+        """How many windows of `horizon` steps there are."""
+        ...
+
     def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         """For each (horizon, numbers in [0, 1) of shape (B,)) a window; all share one `frames`."""
         ...
 
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
         """New priorities of the steps that were drawn; none where `skip` (0-d) is 1."""
+        ...
+
+    def finish_drawing(self) -> None:
+        """What goes on beside the update comes to an end; part of `set_priorities`."""
         ...
 
     def mean_absolute_reward(self) -> Tensor: ...
@@ -56,7 +67,7 @@ class Agent(Protocol):
         """An action for the environment. Observations and actions may have a leading batch dimension."""
         ...
 
-    def action_vector(self, action: Action) -> Any:
+    def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""
         ...
 
@@ -68,18 +79,27 @@ class Agent(Protocol):
         """One update from the windows it draws; waits for nothing."""
         ...
 
+    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+        """An update cut off after each of its phases, for measuring."""
+        ...
+
     def metrics(self) -> dict[str, float]:
         """Means since the last call; waits for the device."""
         ...
 
+    @property
+    def failed_updates(self) -> int:
+        """Updates that were left out because a number was not finite, as far as the host has heard."""
+        ...
+
+    def last_failure(self) -> FailedUpdate: ...
+
+    def forget_failures(self) -> None:
+        """The row of failures is over."""
+        ...
+
+    def set_learning_rate(self, rate: float) -> None: ...
+
     def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> None: ...
-
-
-class EpisodeSink(Protocol):
-    """Replay, as the loop sees it."""
-
-    def begin(self, first: TimeStep) -> None: ...
-
-    def add(self, action: Any, step: TimeStep) -> None: ...

@@ -59,8 +59,7 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
         updates=bench.updates, rounds=bench.rounds, capacity=bench.capacity, batch_size=bench.batch_size
     )
     require_positive(**{f"number_of_learners_{i}": count for i, count in enumerate(bench.learners)})
-    if bench.suite not in _SPECS:
-        raise UserError(f"unknown suite '{bench.suite}'; known: {', '.join(_SPECS)}.")
+    preset(bench.variant, bench.suite)  # a misspelt name is found before anything is measured
     if out is not None:
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
@@ -114,7 +113,7 @@ def _measure(
         rounds = _timed_rounds(update_all, bench, execution, device)
         phases = _phases(learners[0], bench, execution, device) if count == 1 else {}
         used = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-        frames = sum(learner.replay.frames.nbytes for learner in learners)
+        frames = sum(learner.replay.frames.nbytes for learner in learners if learner.place == "device")
     return UpdateResult(
         execution.mode,
         execution.precision,
@@ -166,7 +165,7 @@ def fill(learner: Learner, seed: int) -> None:
     learner.begin(step)
     for _ in range(steps):  # through the front door, so that the replay knows that it can be drawn from
         learner.add(spec.actions.sample(rng), step)
-    _fill_tensors(replay, seed)
+    learner.run(lambda: _fill_tensors(replay, seed))
 
 
 def _fill_tensors(replay: Replay, seed: int) -> None:

@@ -44,7 +44,7 @@ def normalised(x: Tensor, width: int) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer."""
+    """A linear layer that can leave its output as wide as a GPU likes it."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs)
@@ -56,6 +56,8 @@ class Linear(nn.Linear):
     def widened(self, x: Tensor) -> Tensor:
         """The same on a GPU with zeros beside inputs and outputs that fill them up to a fast width."""
         more_in, more_out = missing_width(self.in_features, x), missing_width(self.out_features, x)
+        if not more_in and not more_out:
+            return F.linear(x, self.effective_weight(), self.bias)
         x = F.pad(x, (0, self.in_features + more_in - x.shape[-1]))
         weight = F.pad(self.effective_weight(), (0, more_in, 0, more_out))
         return F.linear(x, weight, F.pad(self.bias, (0, more_out)))
@@ -102,18 +104,22 @@ class MLP(nn.Module):
     """Linear layers of the given sizes; LayerNorm and the activation after all but the last.
 
     The activation maps zero to zero, so that zeros beside a layer's outputs stay zeros.
+
+    Args:
+        exact_output: The last layer computes in float32, also under autocast: for outputs that are numbers
+            in their own right. A value of 150 has neighbours 149 and 151 in bf16.
     """
 
-    def __init__(self, sizes: Sequence[int], activation: Activation) -> None:
+    def __init__(self, sizes: Sequence[int], activation: Activation, *, exact_output: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
         self.activation = activation
+        self.exact_output = exact_output
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in cast(Sequence[Linear], self.layers[:-1]):
             x = self.activation(normalised(layer.widened(x), layer.out_features))
-        out: Tensor = self.layers[-1](x)
-        return out
+        return _last_layer(self.layers[-1], x, self.exact_output)
 
 
 class ParallelLinear(nn.Module):
@@ -138,8 +144,11 @@ class ParallelLinear(nn.Module):
 class ParallelMLP(nn.Module):
     """`members` MLPs that read the same input: (B, in) -> (members, B, out)."""
 
-    def __init__(self, members: int, sizes: Sequence[int], activation: Activation) -> None:
+    def __init__(
+        self, members: int, sizes: Sequence[int], activation: Activation, *, exact_output: bool = False
+    ) -> None:
         super().__init__()
+        self.exact_output = exact_output
         self.members = members
         self.layers = nn.ModuleList(ParallelLinear(members, a, b) for a, b in pairwise(sizes))
         self.activation = activation
@@ -149,5 +158,14 @@ class ParallelMLP(nn.Module):
         for layer in self.layers[:-1]:
             x = layer(x)
             x = self.activation(normalised(x, x.shape[-1]))
-        out: Tensor = self.layers[-1](x)
+        return _last_layer(self.layers[-1], x, self.exact_output)
+
+
+def _last_layer(layer: nn.Module, x: Tensor, exact: bool) -> Tensor:
+    out: Tensor
+    if not exact:
+        out = layer(x)
         return out
+    with torch.autocast(x.device.type, enabled=False):
+        out = layer(x.to(cast(Tensor, layer.weight).dtype))
+    return out

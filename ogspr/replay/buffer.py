@@ -73,10 +73,10 @@ class Replay:
         self._packets = PacketQueue(PacketLayout.of(shape), device)
         self._draw_window = accelerate(draw_window)
         self._prefetcher = Prefetcher(self._draw, device) if place == "pinned" else None
-        self.steps_added = 0
 
     def begin(self, first: TimeStep) -> None:
         """The first observation of an episode; a stack repeats its frame, as environments do."""
+        self._check(first)
         slot = (self._newest + 1) % self.shape.capacity
         changes = self._take(slot, age=0)
         self._send(slot, first, written=slot, numbers=np.zeros(self.shape.numbers_a_step), changes=changes)
@@ -90,14 +90,17 @@ class Replay:
             # The simulator failed: nobody saw what the action led to, so nothing is learned from it.
             self._open = False
             return
+        vector = np.asarray(action, np.float32)
+        if vector.shape != (self.shape.action_size,):
+            raise ValueError(f"expected an action vector of {self.shape.action_size}, got {vector.shape}")
+        self._check(step)
         left = self._newest
         slot = (left + 1) % self.shape.capacity
         changes = self._take(slot, age=int(self._age[left]) + 1)
         changes |= self._extend(left, step.terminated)
-        numbers = np.concatenate((np.ravel(action), (step.reward, step.terminated)))
+        numbers = np.concatenate((vector, (step.reward, step.terminated)))
         self._send(slot, step, written=left, numbers=numbers, changes=changes)
         self._open = not step.last
-        self.steps_added += 1
 
     def valid_starts(self, horizon: int) -> int:
         """How many windows of `horizon` steps can be drawn."""
@@ -105,20 +108,20 @@ class Replay:
 
     def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1))."""
-        for horizon, uniforms in wanted:
-            if len(uniforms) and not self.valid_starts(horizon):
-                raise RuntimeError(
-                    f"no window of {horizon} steps is stored yet; add more steps before drawing"
-                )
         return self._prefetcher.next(wanted) if self._prefetcher else self._draw(wanted)
 
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
         """New priorities of drawn steps, none where `skip` (0-d) is 1; later steps get the largest seen."""
-        if self._prefetcher:  # drawing reads what is about to be written
-            self._prefetcher.join()
+        self.finish_drawing()  # it reads what is about to be written
         priorities = torch.where(skip > 0, self.priority[starts], priorities)
-        self.priority[starts] = priorities
+        # A step that was drawn twice keeps the larger one: the same whatever the order of writing.
+        self.priority.scatter_reduce_(0, starts, priorities, "amax", include_self=False)
         torch.maximum(self.largest_priority, priorities.max(), out=self.largest_priority)
+
+    def finish_drawing(self) -> None:
+        """From here on the current stream runs after what is fetched ahead."""
+        if self._prefetcher:
+            self._prefetcher.join()
 
     def mean_absolute_reward(self) -> Tensor:
         """Over the steps that are stored; 0-d, on the device."""
@@ -131,6 +134,14 @@ class Replay:
             Window(*self._draw_window(stored, horizon, self.shape.frame_stack, uniforms))
             for horizon, uniforms in wanted
         ]
+
+    def _check(self, step: TimeStep) -> None:
+        """Before anything is noted: a step that does not fit leaves the replay as it was."""
+        channels, height, width = self.shape.frame_shape
+        expected = (channels * self.shape.frame_stack, height, width)
+        picture = step.observation
+        if picture.shape != expected or picture.dtype != np.uint8:
+            raise ValueError(f"expected bytes {expected}, got {picture.dtype} {picture.shape}")
 
     def _take(self, slot: int, age: int) -> dict[int, int]:
         """Makes `slot` the newest; slots whose stack loses a frame with it are no starts any more."""

@@ -89,6 +89,8 @@ def _container_free_bytes() -> int:
     try:
         limit = (folder / "memory.max").read_text().strip()
         used = int((folder / "memory.current").read_text())
+        numbers = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        cache = int(numbers.get("inactive_file", 0))  # given up when somebody needs the room
     except (OSError, ValueError):
         return 2**62
-    return 2**62 if limit == "max" else max(0, int(limit) - used)
+    return 2**62 if limit == "max" else max(0, int(limit) - used + cache)

@@ -25,15 +25,20 @@ _RECOMPILE_LIMIT = 64
 
 
 def make_accelerator(execution: Execution, device: torch.device) -> PlainAccelerator:
-    """The accelerator for one learner."""
+    """The accelerator for one learner.
+
+    Precision of float32 products and the choice of convolution kernels are settings of the process: learners
+    that share one have the same execution.
+    """
     if device.type != "cuda":
         if execution.mode == "graph":
             raise UserError("mode graph needs a CUDA device; use eager or compiled on a CPU.")
         if execution.precision == "tf32":
             raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
-    set_matrix_precision(execution.precision)
-    # Let convolutions race during the first updates: the rule of thumb picks kernels twice as slow.
-    torch.backends.cudnn.benchmark = True
+    else:
+        set_matrix_precision(execution.precision)
+        # Let convolutions race during the first updates: the rule of thumb picks slower kernels.
+        torch.backends.cudnn.benchmark = True
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
     return kinds[execution.mode](device, execution.precision)
 
@@ -85,7 +90,8 @@ class GraphAccelerator(CompilingAccelerator):
     def __init__(self, device: torch.device, precision: Precision) -> None:
         super().__init__(device, precision)
         # Parameters used in two branches are meant to get gradients from two streams; autograd joins them.
-        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+        if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):  # newer torch warns
+            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._side_streams: dict[str, torch.cuda.Stream] = {}
 
     def step(
@@ -123,8 +129,8 @@ class CapturedProcedure:
         if self._graph is None and self._calls >= _WARM_UP_CALLS:
             self._graph = self._capture()
         if self._graph is None:
-            self._calls += 1
             self._procedure()
+            self._calls += 1  # a call that failed has warmed nothing up
         else:
             self._graph.replay()
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig
-from ogspr.agents.tally import FailedUpdate
+from ogspr.agents.protocol import Agent, State
 from ogspr.errors import UserError
+from ogspr.records.files import make_folder, writing
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage
 from ogspr.replay.plan import Place
 from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator, on_stream
-from ogspr.train.state_file import save_state
+from ogspr.train.state_file import copy_to_host, save_state
 from ogspr.types import Action, EnvSpec, TimeStep, UInt8Array
 
 
@@ -44,8 +46,8 @@ class Learner:
     Args:
         settings: What it learns, and how.
         place: Where its frames lie.
-        seed: Decides everything that is left to chance.
-        state_folder: Where its state is saved before it gives up.
+        seed: Decides everything that is left to chance, on a GPU up to the order of sums in its libraries.
+        state_folder: Where failed updates are written down, and its state before it gives up.
         report: Told about updates that were left out.
     """
 
@@ -56,20 +58,22 @@ class Learner:
         place: Place,
         seed: int,
         state_folder: Path,
-        report: Callable[[FailedUpdate], None],
+        report: Callable[[str], None],
     ) -> None:
         device = settings.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         accelerator = make_accelerator(settings.execution, device)
         with on_stream(self._stream):
-            self.agent = OGSPRAgent(
+            self.agent: Agent = OGSPRAgent(
                 settings.config, settings.spec, seed=seed, device=device, accelerator=accelerator
             )
             shape = replay_shape(settings)
             self.replay = Replay(shape, device, accelerator.function, place)
         self.spec = settings.spec
+        self.place = place
         self._state_folder = state_folder
         self._report = report
+        self._tolerated_failures = settings.config.tolerated_failures
         self._failures_reported = 0
 
     def begin(self, first: TimeStep) -> None:
@@ -95,23 +99,44 @@ class Learner:
         with on_stream(self._stream):
             return self.agent.metrics()
 
+    def set_learning_rate(self, rate: float) -> None:
+        with on_stream(self._stream):
+            self.agent.set_learning_rate(rate)
+
+    def state_dict(self) -> State:
+        """The agent's state after every update so far: copies, on the host."""
+        with on_stream(self._stream):
+            return copy_to_host(self.agent.state_dict())
+
+    def load_state_dict(self, state: State) -> None:
+        """Goes on from a saved state; replay is not part of it."""
+        with on_stream(self._stream):
+            self.agent.load_state_dict(state)
+        self._failures_reported = self.agent.failed_updates
+
     def phases(self) -> dict[str, Callable[[], None]]:
         """An update cut off after each of its phases, for measuring."""
         procedures = self.agent.phases(self.replay)
-        return {name: partial(self._on_stream, procedure) for name, procedure in procedures.items()}
+        return {name: partial(self.run, procedure) for name, procedure in procedures.items()}
 
-    def _on_stream(self, procedure: Callable[[], None]) -> None:
+    def run(self, procedure: Callable[[], None]) -> None:
+        """Something else on this learner's stream, after what is queued there."""
         with on_stream(self._stream):
             procedure()
 
     def _tell_failure(self) -> None:
         failure = self.agent.last_failure()
         self._failures_reported = failure.total
-        self._report(failure)
-        if failure.in_a_row >= self.agent.config.tolerated_failures:
-            path = self._state_folder / "diverged.safetensors"
-            save_state(path, self.agent.state_dict())
-            raise Diverged(f"training stopped: {failure}; the last good state is in {path}.")
+        path = self._state_folder / "failed_update.json"
+        make_folder(path.parent)
+        with writing(path):
+            path.write_text(json.dumps(asdict(failure), indent=2) + "\n", encoding="utf-8")
+        self._report(f"{failure}; its batch is in {path}")
+        if failure.in_a_row >= self._tolerated_failures:
+            self.agent.forget_failures()  # who goes on from here begins a new row
+            state = self._state_folder / "diverged.safetensors"
+            save_state(state, self.agent.state_dict())
+            raise Diverged(f"training stopped: {failure}; the last good state is in {state}.")
 
 
 def make_learners(
@@ -130,14 +155,14 @@ def make_learners(
             place=plan.place,
             seed=seed,
             state_folder=folder,
-            report=partial(_tell, announce, seed),
+            report=partial(_announce_of, announce, seed),
         )
         for seed, folder in zip(seeds, state_folders, strict=True)
     ]
 
 
-def _tell(announce: Callable[[str], None], seed: int, failure: FailedUpdate) -> None:
-    announce(f"seed {seed}: {failure}")
+def _announce_of(announce: Callable[[str], None], seed: int, line: str) -> None:
+    announce(f"seed {seed}: {line}")
 
 
 def plan_learners(settings: LearnerSettings, count: int) -> StoragePlan:

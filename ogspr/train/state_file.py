@@ -1,48 +1,38 @@
-"""A learner's state in one file: safetensors and JSON, so that reading it executes nothing."""
+"""An agent's state on disk."""
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+import numpy as np
+import torch
 
 from ogspr.agents.protocol import State
-from ogspr.errors import UserError
-from ogspr.records.files import make_folder, writing
+from ogspr.records.tree import load_tree, save_tree
 
-_FORMAT = "ogspr-agent-1"
+_KIND = "ogspr-agent-1"
 
 
 def save_state(path: Path, state: State) -> None:
-    """Writes the file whole or not at all: a name that exists is complete."""
-    make_folder(path.parent)
-    unfinished = path.with_name(path.name + ".unfinished")
-    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in state["tensors"].items()}
-    tensors["generator"] = state["generator"]
-    values = {name: value for name, value in state.items() if name not in ("tensors", "generator")}
-    data = save(tensors, {"format": _FORMAT, "values": json.dumps(values)})
-    with writing(path):
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+    """Tensors as arrays, everything else as JSON; the file is complete or not there."""
+    save_tree(path, _mapped(state, torch.Tensor, lambda tensor: tensor.detach().cpu().numpy()), _KIND)
 
 
 def load_state(path: Path) -> State:
-    """What was saved; a UserError where the file is missing, damaged or something else."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            header: dict[str, str] = file.metadata() or {}
-        tensors: dict[str, Any] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot read the agent state {path}: {error}; use another file.") from None
-    if header.get("format") != _FORMAT:
-        raise UserError(f"{path} is no agent state of this version of ogspr (expected {_FORMAT}).")
-    generator = tensors.pop("generator")
-    values: dict[str, Any] = json.loads(header["values"])
-    return {**values, "tensors": tensors, "generator": generator}
+    """What was saved, tensors on the CPU; a UserError where the file is no agent's state."""
+    state: State = _mapped(load_tree(path, _KIND), np.ndarray, torch.from_numpy)
+    return state
+
+
+def copy_to_host(state: State) -> State:
+    """The same state, of which nothing changes any more. Waits for the device."""
+    copied: State = _mapped(state, torch.Tensor, lambda tensor: tensor.detach().cpu().clone())
+    return copied
+
+
+def _mapped(value: Any, kind: type, change: Any) -> Any:
+    """A copy of a tree of dicts in which everything of a kind is changed."""
+    if isinstance(value, dict):
+        return {name: _mapped(item, kind, change) for name, item in value.items()}
+    return change(value) if isinstance(value, kind) else value

@@ -151,6 +151,9 @@ class Watched:
         self.windows: list[Window] = []
         self.priorities: torch.Tensor | None = None
 
+    def valid_starts(self, horizon):
+        return self.replay.valid_starts(horizon)
+
     def draw(self, wanted):
         self.windows = self.replay.draw(wanted)
         return self.windows

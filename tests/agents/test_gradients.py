@@ -12,6 +12,8 @@ import torch
 
 from ogspr.agents.actions import Discrete
 from ogspr.agents.ogspr import Sizes, preset, preset_names
+from ogspr.agents.ogspr.tasks import SelfPrediction
+from ogspr.errors import UserError
 from ogspr.ops.shift import scaled_pixels
 from ogspr.types import ContinuousActions, EnvSpec
 from tests.agents import reference
@@ -482,3 +484,17 @@ def test_the_state_of_another_variant_is_refused():
     other = make_agent(small_config("continuous", "anonmethod", batch_size=4), spec)
     with pytest.raises(ValueError, match=r"missing .*heads\.self_prediction"):
         agent.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"tasks": (SelfPrediction(1.0), SelfPrediction(2.0))}, "'self_prediction' is given twice"),
+        ({"tasks": (SelfPrediction(1.0, name="value"),)}, "'value' is given twice"),
+        ({"batch_size": 0}, "batch size must be at least 1"),
+        ({"n_step": 0}, "n step must be at least 1"),
+    ],
+)
+def test_configurations_that_make_no_sense_are_refused(changes, complaint):
+    with pytest.raises(UserError, match=complaint):
+        replace(preset("ogspr"), **changes)

@@ -35,10 +35,13 @@ def test_table_and_csv_hold_what_was_measured(tmp_path):
     assert "replay: 40 steps" in text
 
 
-def test_phases_add_up_to_a_whole_update():
-    """The last phase ends with the whole update; one learner alone is cut into phases."""
+def test_phases_add_up_to_a_whole_update(monkeypatch):
+    """The differences between updates cut off later and later; one learner alone is cut into phases."""
+    ends = iter([10.0, 1.0, 3.0, 6.0, 10.0, 20.0])  # whole, then cut after each phase; then two learners
+    monkeypatch.setattr("ogspr.bench.update._timed_rounds", lambda *_: [next(ends)])
     results, _ = run(modes=("eager",), precisions=("fp32",))
-    assert set(results[0].phases) == {"sample", "forward", "backward", "optimise"}
+    assert results[0].phases == {"sample": 1.0, "forward": 2.0, "backward": 3.0, "optimise": 4.0}
+    assert sum(results[0].phases.values()) == results[0].milliseconds
     assert results[1].phases == {}
 
 

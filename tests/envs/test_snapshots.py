@@ -8,8 +8,9 @@ import pytest
 from ogspr.envs import EnvOptions, make
 from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import SnapshotError
+from ogspr.records.tree import save_tree
 from ogspr.reference import paper_scores
-from tests.helpers.trajectories import continuation, fingerprint, in_another_process, play, save_snapshot
+from tests.helpers.trajectories import SNAPSHOT, continuation, fingerprint, in_another_process, play
 
 DMC = [f"dmc:{task.name}" for task in dmc_tasks()]
 DMC_GROUPS = [DMC[start : start + 7] for start in range(0, len(DMC), 7)]
@@ -27,7 +28,7 @@ def check_continuation(names, folder):
         env.reset()  # a second episode: generators that run on over episodes are no longer fresh
         current = play(env, 3, seed=2)[-1]
         file = folder / f"{index}.npz"
-        save_snapshot(file, env.snapshot())
+        save_tree(file, env.snapshot(), SNAPSHOT)
         files.append(f"{name}={file}")
         expected[name] = [current, *continuation(env)]
         env.close()

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from ogspr.envs import Environment, EnvOptions, make
-from ogspr.types import Snapshot, TimeStep
+from ogspr.records.tree import load_tree
+from ogspr.types import TimeStep
 
 ROOT = Path(__file__).parent.parent.parent
+SNAPSHOT = "snapshot"  # the kind of the files that snapshots are handed over in
 
 
 def fingerprint(step: TimeStep) -> str:
@@ -43,42 +45,6 @@ def continuation(env: Environment) -> list[str]:
     return [*play(env, 4, seed=11), fingerprint(env.reset()), *play(env, 3, seed=12)]
 
 
-def save_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """As a checkpoint would: arrays and JSON, nothing that could execute."""
-    arrays: dict[str, np.ndarray] = {}
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            key = f"array{len(arrays)}"
-            arrays[key] = value
-            return {"__array__": key}
-        if isinstance(value, dict):
-            return {name: plain(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        assert value is None or type(value) in (bool, int, float, str), type(value)
-        return value
-
-    tree = json.dumps(plain(snapshot))
-    np.savez(path, tree=np.array(tree), **arrays)
-
-
-def load_snapshot(path: Path) -> Snapshot:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {key: file[key] for key in file.files}
-
-    def restored(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "__array__" in value:
-                return arrays[value["__array__"]]
-            return {name: restored(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [restored(item) for item in value]
-        return value
-
-    return restored(json.loads(str(arrays["tree"])))
-
-
 def in_another_process(job: str, *arguments: str, **variables: str) -> Any:
     """Runs `python -m tests.helpers.trajectories job ...` and returns the JSON it prints."""
     import os
@@ -100,7 +66,7 @@ def _continue_snapshots(*arguments: str) -> dict[str, list[str]]:
     for argument in arguments:
         name, _, file = argument.partition("=")
         env = make(name, seed=999, training=True)
-        current = env.restore(load_snapshot(Path(file)))
+        current = env.restore(load_tree(Path(file), SNAPSHOT))
         results[name] = [fingerprint(current), *continuation(env)]
         env.close()
     return results

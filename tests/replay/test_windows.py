@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ogspr.errors import UserError
-from ogspr.replay import ReplayShape
+from ogspr.replay import Replay, ReplayShape
+from ogspr.types import TimeStep
 from tests.replay.model import (
     FRAME_SHAPE,
     Place,
@@ -160,7 +161,6 @@ def test_a_step_at_which_the_simulator_failed_is_not_recorded(end):
     recorded.add()
     before = [getattr(recorded.replay, name).clone() for name in STORED]
     recorded.add(fault="physics diverged", **{end: True})
-    assert recorded.replay.steps_added == 2
     assert recorded.replay.valid_starts(1) == 2
     assert recorded.replay.valid_starts(3) == 0
     for stored, was in zip((getattr(recorded.replay, name) for name in STORED), before, strict=True):
@@ -212,7 +212,7 @@ def test_an_interrupted_episode_ends_like_a_truncated_one():
         recorded.add()
     check_all_horizons(recorded)
     assert recorded.replay.valid_starts(3) == 4
-    assert recorded.replay.valid_starts(1) == recorded.replay.steps_added == 8
+    assert recorded.replay.valid_starts(1) == 8
 
 
 def test_all_drawn_windows_share_the_stored_frames():
@@ -229,3 +229,30 @@ def test_a_ring_that_cannot_hold_one_window_is_refused():
     ReplayShape(9, FRAME_SHAPE, 3, 1, 5)
     with pytest.raises(UserError, match="at least 9 steps, got 8"):
         ReplayShape(8, FRAME_SHAPE, 3, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("action", "picture"),
+    [
+        (np.zeros(9), None),
+        (None, np.zeros((1, 2, 3), np.uint8)),
+        (None, "float"),
+    ],
+    ids=["action", "shape", "type"],
+)
+def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(action, picture):
+    replay = Replay(ReplayShape(20, (1, 3, 3), 2, 2, 3), torch.device("cpu"))
+    good = np.zeros((2, 3, 3), np.uint8)
+    bad = good.astype(np.float32) if isinstance(picture, str) else good if picture is None else picture
+
+    def step(observation):
+        return TimeStep(observation, 0.0, 0.0, False, False, 1, np.zeros(0))
+
+    replay.begin(step(good))
+    replay.add(np.zeros(2), step(good))
+    with pytest.raises(ValueError, match="expected"):
+        replay.add(np.zeros(2) if action is None else action, step(bad))
+    assert [replay.valid_starts(horizon) for horizon in (1, 2)] == [1, 0]
+    replay.add(np.zeros(2), step(good))
+    assert [replay.valid_starts(horizon) for horizon in (1, 2)] == [2, 1]
+    assert int((replay.reach > 0).sum()) == 2

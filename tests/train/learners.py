@@ -49,14 +49,17 @@ def make_learner(
     return learner
 
 
-def store_episodes(learner: Learner, seed: int, episodes: int = 5, length: int = 23) -> None:
+def store_episodes(
+    learner: Learner, seed: int, episodes: int = 5, length: int = 23, reward: float | None = None
+) -> None:
     """Random pictures; every second episode ends by a terminal, the others by a truncation."""
     rng = np.random.default_rng(seed)
 
     def step(**ending) -> TimeStep:
         picture = rng.integers(0, 256, learner.spec.observation_shape, dtype=np.uint8)
         flags = {"terminated": False, "truncated": False} | ending
-        return TimeStep(picture, float(rng.normal()), 0.0, frames=1, proprioception=np.zeros(0), **flags)
+        given = float(rng.normal()) if reward is None else reward
+        return TimeStep(picture, given, 0.0, frames=1, proprioception=np.zeros(0), **flags)
 
     for episode in range(episodes):
         learner.begin(step())

@@ -6,7 +6,15 @@ import torch
 from ogspr.ops import first_layer
 from ogspr.train.execution import Execution
 from ogspr.train.graph import set_matrix_precision
-from tests.train.learners import CONTINUOUS, DISCRETE, distance, make_learner, small_config, weights
+from tests.train.learners import (
+    CONTINUOUS,
+    DISCRETE,
+    distance,
+    make_learner,
+    small_config,
+    store_episodes,
+    weights,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -69,9 +77,7 @@ def test_gpu_and_cpu_learn_the_same_in_fp32():
     """Same weights and, by chance put equal, the same batch: the losses of the first update agree."""
     on_gpu, on_cpu = learner_on_gpu("eager", "fp32"), make_learner()
     for learner in (on_gpu, on_cpu):
-        learner.agent.load_state_dict(
-            on_cpu.agent.state_dict() | {"generator": learner.agent._generator.get_state()}
-        )
+        learner.load_state_dict(on_cpu.state_dict() | {"generator": learner.state_dict()["generator"]})
     noise = {}
     for learner in (on_gpu, on_cpu):
         agent = learner.agent
@@ -87,14 +93,11 @@ def test_gpu_and_cpu_learn_the_same_in_fp32():
 def test_a_captured_update_uses_a_loaded_state():
     source, other = learner_on_gpu(seed=1), learner_on_gpu(seed=1)
     updated(source)
-    state = {
-        **source.agent.state_dict(),
-        "tensors": {name: tensor.clone() for name, tensor in source.agent.state_dict()["tensors"].items()},
-    }
+    state = source.state_dict()
     priorities = source.replay.priority.clone(), source.replay.largest_priority.clone()
     goal = updated(source, 3)
     updated(other, 6)
-    other.agent.load_state_dict(state)
+    other.load_state_dict(state)
     other.replay.priority.copy_(priorities[0])
     other.replay.largest_priority.copy_(priorities[1])
     assert distance(updated(other, 3), goal) == 0.0
@@ -103,13 +106,13 @@ def test_a_captured_update_uses_a_loaded_state():
 def test_a_captured_update_uses_a_new_learning_rate():
     learner = learner_on_gpu()
     before = updated(learner)
-    learner.agent.set_learning_rate(0.0)
+    learner.set_learning_rate(0.0)
     assert distance(updated(learner, 2), before) == 0.0
-    learner.agent.set_learning_rate(1e-3)
+    learner.set_learning_rate(1e-3)
     assert distance(updated(learner, 1), before) > 0.0
 
 
-def test_a_captured_update_sees_new_steps_and_target_copies():
+def test_a_captured_update_sees_target_copies():
     learner = learner_on_gpu()
     updated(learner)
     assert learner.agent.updates % learner.agent.config.target_period == 0
@@ -120,6 +123,34 @@ def test_a_captured_update_sees_new_steps_and_target_copies():
         assert torch.equal(copied, was)
 
 
+def test_a_captured_update_sees_new_steps():
+    """Only steps that came after the capture have the reward 1000, and the values learn of them."""
+    learner = learner_on_gpu()
+    updated(learner)
+    learner.metrics()
+    learner.replay.numbers[:, -2] = 0.0
+    store_episodes(learner, seed=9, reward=1000.0)
+    updated(learner, 4)
+    assert learner.metrics()["target_mean"] > 100.0
+
+
+@pytest.mark.parametrize("place", ["device", "pinned"])
+def test_phases_can_be_captured(place):
+    learner = learner_on_gpu(place=place)
+    for procedure in learner.phases().values():
+        for _ in range(5):
+            procedure()
+    torch.cuda.synchronize()
+    assert learner.metrics()["failed_updates"] == 0.0
+
+
+@pytest.mark.parametrize("variant", ["ogspr-sp", "shared-adapter", "anonmethod"])
+def test_other_variants_run_in_a_graph(variant):
+    learner = learner_on_gpu(config=small_config(variant))
+    start = weights(learner)
+    assert distance(updated(learner), start) > 0.0
+
+
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_an_update_never_waits_for_the_gpu(mode):
     learner = learner_on_gpu(mode)
@@ -128,6 +159,7 @@ def test_an_update_never_waits_for_the_gpu(mode):
     try:
         for _ in range(5):
             learner.update()
+        store_episodes(learner, seed=3, episodes=1)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

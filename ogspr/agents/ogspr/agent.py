@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,58 +14,19 @@ from torch import Tensor
 
 from ogspr.agents.acting import Actor
 from ogspr.agents.actions import action_kind
+from ogspr.agents.failures import FailedUpdate, FailureWatch, any_not_finite
 from ogspr.agents.ogspr import losses
-from ogspr.agents.ogspr.config import OGSPRConfig
+from ogspr.agents.ogspr.config import POLICY, VALUE, OGSPRConfig
 from ogspr.agents.ogspr.networks import ValueNetwork, frozen_view, make_policy, parameter_count
 from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
+from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
 from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.agents.optimisation import ClippedAdamW, copy_state
 from ogspr.agents.protocol import Accelerator, State, WindowSource
-from ogspr.agents.tally import FailedUpdate, FailureWatch, Tally, any_not_finite
+from ogspr.agents.tally import Tally
 from ogspr.ops.representation import dead_share, effective_rank
 from ogspr.ops.returns import n_step_return
 from ogspr.types import Action, EnvSpec, UInt8Array, Window
-
-VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
-POLICY = "policy"
-
-
-class Drawn(NamedTuple):
-    """The two batches of an update, and its noise."""
-
-    value: Window
-    sequence: Window
-    noise: UpdateNoise
-
-
-class Judgement(NamedTuple):
-    """What the value loss says about its batch besides itself."""
-
-    priorities: Tensor  # (B,)
-    numbers: dict[str, Tensor]
-
-
-class Computed(NamedTuple):
-    """What the forward pass leaves for the rest.
-
-    All that branches were given is in here: it has to outlive the backward pass, which reads it on their
-    streams, while memory that is let go may be used again on the stream it came from.
-    """
-
-    drawn: Drawn
-    seen: Evidence
-    terms: dict[str, Tensor]  # every loss by name
-    judged: Judgement
-    h: Tensor  # of the value batch, detached
-
-
-class Gradients(NamedTuple):
-    """Of one update, as one vector for each group of parameters, with the norm of each."""
-
-    value: list[Tensor]
-    policy: list[Tensor]
-    value_norms: list[Tensor]
-    policy_norms: list[Tensor]
 
 
 class OGSPRAgent:
@@ -91,6 +52,7 @@ class OGSPRAgent:
             temperature=config.gumbel_temperature,
             discrete_noise_scale=config.discrete_noise_scale,
         )
+        self._action_spec = spec.actions
         self._build_networks(spec, seed)
         weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks} | {POLICY: 1.0}
         self._weights = {name: torch.tensor(weight, device=device) for name, weight in weights.items()}
@@ -116,7 +78,7 @@ class OGSPRAgent:
         """
         batch = observation if observation.ndim == 4 else observation[None]
         if explore and agent_steps < self.config.random_steps:
-            actions = np.stack([self._actions.sample(self._act_rng) for _ in batch])
+            actions = np.stack([self._action_spec.sample(self._act_rng) for _ in batch])
         else:
             actor = self._explorer if explore else self._evaluator
             actions = self._actions.to_environment(actor(batch, self._act_rng))
@@ -136,6 +98,9 @@ class OGSPRAgent:
             self._step = self._accelerator.step(partial(self._learn, replay), self._generator)
         elif self._replay is not replay:
             raise ValueError("an agent learns from one replay; make another agent for another replay")
+        for horizon in {self.config.n_step, self._horizon} - {0}:
+            if not replay.valid_starts(horizon):
+                raise RuntimeError(f"no window of {horizon} steps is stored; add more steps before updating")
         if self.updates % self.config.target_period == 0:
             self._sync_targets(replay)
         self._step()
@@ -169,6 +134,10 @@ class OGSPRAgent:
         """All updates that were left out, as far as the host has heard."""
         return self._failures.total
 
+    def forget_failures(self) -> None:
+        """The row of failures is over."""
+        self._failures.forget_row()
+
     def last_failure(self) -> FailedUpdate:
         """Waits for the device."""
         return self._failures.report()
@@ -184,12 +153,15 @@ class OGSPRAgent:
 
         def sample() -> None:
             self._sample(replay)
+            replay.finish_drawing()
 
         def forward() -> None:
             self._forward(self._sample(replay))
+            replay.finish_drawing()
 
         def backward() -> None:
             self._backward(self._forward(self._sample(replay)))
+            replay.finish_drawing()
 
         procedures: dict[str, Callable[[], None]] = {
             "sample": sample,
@@ -476,16 +448,12 @@ class OGSPRAgent:
         self._actor_loss = fast(losses.actor_loss)
         self._any_not_finite = fast(any_not_finite)
         self._task_losses = {task.name: fast(task.loss) for task in self.config.tasks}
-        self._explorer = self._actor(fast(losses.noisy_action))
-        self._evaluator = self._actor(fast(losses.plain_action))
-
-    def _actor(self, respond: Any) -> Actor:
-        bound = partial(
-            respond,
-            self._frozen_core,
-            self.policy,
-            self._actions,
-            self.config.pixel_range,
-            self.config.exploration_noise,
+        self._explorer = self._actor(
+            losses.noisy_action, self.config.pixel_range, self.config.exploration_noise, noisy=True
         )
-        return Actor(bound, self._actions.size, self._accelerator, self._device)
+        self._evaluator = self._actor(losses.plain_action, self.config.pixel_range, noisy=False)
+
+    def _actor(self, respond: Callable[..., Tensor], *settings: Any, noisy: bool) -> Actor:
+        fast = self._accelerator.function(respond)
+        bound = partial(fast, self._frozen_core, self.policy, self._actions, *settings)
+        return Actor(bound, self._actions.size, self._accelerator, self._device, noisy=noisy)

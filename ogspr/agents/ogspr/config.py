@@ -7,6 +7,10 @@ from typing import Literal
 
 from ogspr.agents.ogspr.adapters import TWO, Adapters
 from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
+from ogspr.errors import UserError, require_positive
+
+VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
+POLICY = "policy"  # and of the actor's
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,18 @@ class OGSPRConfig:
 
     tolerated_failures: int = 10
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
+
+    def __post_init__(self) -> None:
+        names = [task.name for task in self.tasks]
+        taken = [name for name in (*names, VALUE, POLICY) if (*names, VALUE, POLICY).count(name) > 1]
+        if taken:
+            raise UserError(f"each loss needs a name of its own, '{taken[0]}' is given twice.")
+        require_positive(
+            n_step=self.n_step,
+            batch_size=self.batch_size,
+            target_period=self.target_period,
+            tolerated_failures=self.tolerated_failures,
+        )
 
     @property
     def sequence_horizon(self) -> int:

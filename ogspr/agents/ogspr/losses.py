@@ -72,7 +72,7 @@ def bootstrapped_target(
 
     `scales`: the units of the values that learn, and of those that bootstrap.
     """
-    action = actions.activate(policy_target(h_target).float(), noise.target_gumbel)
+    action = actions.activate(policy_target(h_target), noise.target_gumbel)
     action = actions.perturb(action, clipped_noise(noise.target_action, noise_scale, noise_limit))
     next_values = core_target.values(core_target.state_action(h_target, action))
     return value_target(short_return, next_values, alive, discount, *scales)
@@ -96,7 +96,7 @@ def actor_loss(
     policy: nn.Module, core_frozen: Core, actions: ActionKind, h: Tensor, uniforms: Tensor, weight: float
 ) -> Tensor:
     """L_policy (eq. 5) at h, which the caller detached, under values that take no gradient."""
-    pre_activation = policy(h).float()
+    pre_activation = policy(h)
     action = actions.activate(pre_activation, uniforms)
     values = core_frozen.values(core_frozen.state_action(h, action))
     return policy_loss(values, pre_activation, weight)
@@ -120,7 +120,7 @@ def noisy_action(
 ) -> Tensor:
     """What exploration does: (N, S * C, H, W) uint8 -> (N, A)."""
     h = core.latent(scaled_pixels(observations, *pixel_range))
-    action = actions.activate(policy(h).float(), uniforms)
+    action = actions.activate(policy(h), uniforms)
     return actions.perturb(action, normals * noise_scale)
 
 
@@ -129,11 +129,8 @@ def plain_action(
     policy: nn.Module,
     actions: ActionKind,
     pixel_range: tuple[float, float],
-    noise_scale: float,  # noqa: ARG001 (called like noisy_action)
     observations: Tensor,
-    normals: Tensor,  # noqa: ARG001
-    uniforms: Tensor,  # noqa: ARG001
 ) -> Tensor:
     """What evaluation does: no noise of any kind."""
     h = core.latent(scaled_pixels(observations, *pixel_range))
-    return actions.mode(policy(h).float())
+    return actions.mode(policy(h))

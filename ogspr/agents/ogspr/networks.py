@@ -46,7 +46,8 @@ class Core(nn.Module):
             sizes.latent, action_size, sizes.state_action_hidden, sizes.representation
         )
         hidden = sizes.value_hidden
-        self.long_term = ParallelMLP(_VALUES, (sizes.representation, hidden, hidden, hidden, 1), F.elu)
+        value_sizes = (sizes.representation, hidden, hidden, hidden, 1)
+        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu, exact_output=True)
 
     def latent(self, images: Tensor) -> Tensor:
         """h = u1(f(s)): (N, S * C, H, W) -> (N, D)."""
@@ -63,7 +64,7 @@ class Core(nn.Module):
     def values(self, z: Tensor) -> Tensor:
         """Q1(z), Q2(z): (B, Z) -> (2, B)."""
         values: Tensor = self.long_term(z)
-        return values[:, :, 0].float()
+        return values[:, :, 0]
 
 
 class ValueNetwork(nn.Module):
@@ -87,7 +88,8 @@ class ValueNetwork(nn.Module):
 
 def make_policy(sizes: Sizes, action_size: int) -> MLP:
     """pi: latent state -> pre-activation of the action."""
-    return MLP((sizes.latent, sizes.policy_hidden, sizes.policy_hidden, action_size), F.relu)
+    hidden = sizes.policy_hidden
+    return MLP((sizes.latent, hidden, hidden, action_size), F.relu, exact_output=True)
 
 
 def frozen_view(module: M) -> M:

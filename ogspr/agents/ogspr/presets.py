@@ -30,10 +30,6 @@ def preset_names() -> tuple[str, ...]:
     return ("ogspr", *_LEFT_OUT, *_ADAPTERS, "anonmethod")
 
 
-def suite_names() -> tuple[str, ...]:
-    return tuple(_SUITES)
-
-
 def preset(name: str, suite: str = "dmc") -> OGSPRConfig:
     """A variant of the paper as it ran on a suite, dmc or atari100k."""
     if suite not in _SUITES:

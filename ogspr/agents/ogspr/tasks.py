@@ -96,7 +96,7 @@ class TwoHotHead(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, bins: int, limit: float) -> None:
         super().__init__()
-        self.logits = MLP((inputs, hidden, bins), nn.functional.elu)
+        self.logits = MLP((inputs, hidden, bins), nn.functional.elu, exact_output=True)
         self.register_buffer("bins", symexp_bins(bins, limit), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class ShortTermValue:
         return TwoHotHead(sizes.representation, sizes.hidden, self.bins, self.limit)
 
     def loss(self, head: nn.Module, state_action: nn.Module, seen: Evidence) -> Tensor:  # noqa: ARG002
-        return two_hot_cross_entropy(head(seen.z).float(), seen.short_return, cast(TwoHotHead, head).bins)
+        return two_hot_cross_entropy(head(seen.z), seen.short_return, cast(TwoHotHead, head).bins)
 
 
 @dataclass(frozen=True)

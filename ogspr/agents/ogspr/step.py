@@ -1,0 +1,49 @@
+"""What the phases of an update hand on to each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ogspr.agents.ogspr.noise import UpdateNoise
+from ogspr.agents.ogspr.tasks import Evidence
+from ogspr.types import Window
+
+
+class Drawn(NamedTuple):
+    """The two batches of an update, and its noise."""
+
+    value: Window
+    sequence: Window
+    noise: UpdateNoise
+
+
+class Judgement(NamedTuple):
+    """What the value loss says about its batch besides itself."""
+
+    priorities: Tensor  # (B,)
+    numbers: dict[str, Tensor]
+
+
+class Computed(NamedTuple):
+    """What the forward pass leaves for the rest.
+
+    All that branches were given is in here: it has to outlive the backward pass, which reads it on their
+    streams, while memory that is let go may be used again on the stream it came from.
+    """
+
+    drawn: Drawn
+    seen: Evidence
+    terms: dict[str, Tensor]  # every loss by name
+    judged: Judgement
+    h: Tensor  # of the value batch, detached
+
+
+class Gradients(NamedTuple):
+    """Of one update, as one vector for each group of parameters, with the norm of each."""
+
+    value: list[Tensor]
+    policy: list[Tensor]
+    value_norms: list[Tensor]
+    policy_norms: list[Tensor]
