@@ -81,9 +81,9 @@ def test_gpu_and_cpu_learn_the_same_in_fp32():
     noise = {}
     for learner in (on_gpu, on_cpu):
         agent = learner.agent
-        drawn = noise.setdefault("noise", agent._draw_noise())
+        drawn = noise.setdefault("noise", agent._update._draw_noise())
         moved = type(drawn)(*(part.to(agent._device) for part in drawn))
-        agent._draw_noise = lambda moved=moved: moved
+        agent._update._draw_noise = lambda moved=moved: moved
         learner.update()
     gpu, cpu = on_gpu.metrics(), on_cpu.metrics()
     for name in cpu:

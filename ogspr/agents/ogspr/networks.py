@@ -92,6 +92,46 @@ def make_policy(sizes: Sizes, action_size: int) -> MLP:
     return MLP((sizes.latent, hidden, hidden, action_size), F.relu, exact_output=True)
 
 
+class Networks:
+    """All networks of one agent: those that learn, and the copies that targets come from."""
+
+    def __init__(
+        self, config: OGSPRConfig, spec: EnvSpec, action_size: int, seed: int, device: torch.device
+    ) -> None:
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
+            torch.manual_seed(seed)
+            self.value = ValueNetwork(config, spec, action_size)
+            self.policy = make_policy(config.sizes, action_size)
+        self.value.to(device)
+        self.policy.to(device)
+        self.target_core = copy.deepcopy(self.value.core).requires_grad_(False)
+        self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
+        # Units of the values that learn, and of the target's; 1 unless rewards are scaled.
+        self.scale = torch.ones((), device=device)
+        self.target_scale = torch.ones((), device=device)
+
+    def sync_targets(self) -> None:
+        """The target networks become copies, in place."""
+        with torch.no_grad():
+            for copied, module in ((self.target_core, self.value.core), (self.target_policy, self.policy)):
+                torch._foreach_copy_(list(copied.parameters()), list(module.parameters()))
+            self.target_scale.copy_(self.scale)
+
+    def rescale(self, unit: Tensor) -> None:
+        """From now on values are in units of `unit` (0-d); of 1 where it is zero."""
+        self.scale.copy_(torch.where(unit > 0, unit, torch.ones_like(unit)))
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What has to be saved, by part and name."""
+        return {
+            "value_network": self.value.state_dict(),
+            "policy": self.policy.state_dict(),
+            "target_core": self.target_core.state_dict(),
+            "target_policy": self.target_policy.state_dict(),
+            "scales": {"online": self.scale, "target": self.target_scale},
+        }
+
+
 def frozen_view(module: M) -> M:
     """The same module over the same numbers, but nothing that is computed with it gives them a gradient."""
     stand_ins = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters()}

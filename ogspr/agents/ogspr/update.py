@@ -1,0 +1,320 @@
+"""One update of OG-SPR, phase by phase (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ogspr.agents.actions import ActionKind
+from ogspr.agents.failures import FailureWatch, any_not_finite
+from ogspr.agents.ogspr import losses
+from ogspr.agents.ogspr.config import POLICY, VALUE, OGSPRConfig
+from ogspr.agents.ogspr.networks import Networks, frozen_view
+from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
+from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
+from ogspr.agents.ogspr.tasks import Evidence
+from ogspr.agents.optimisation import ClippedAdamW
+from ogspr.agents.protocol import Accelerator, WindowSource
+from ogspr.agents.tally import Tally
+from ogspr.ops.representation import dead_share, effective_rank
+from ogspr.ops.returns import n_step_return
+from ogspr.types import Window
+
+
+class Update:
+    """Samples, computes every loss, takes the gradients, and changes networks and priorities.
+
+    Reads and writes tensors that stay where they are; nothing in it waits for the device.
+
+    Args:
+        config: The variant.
+        networks: What it trains.
+        actions: The kind of actions.
+        generator: Where all of its randomness comes from, on the device it computes on.
+        accelerator: How its tensor code is run.
+    """
+
+    def __init__(
+        self,
+        config: OGSPRConfig,
+        networks: Networks,
+        actions: ActionKind,
+        generator: torch.Generator,
+        accelerator: Accelerator,
+    ) -> None:
+        self._config = config
+        self._networks = networks
+        self._actions = actions
+        self._generator = generator
+        self._accelerator = accelerator
+        self._device = generator.device
+        self._horizon = config.sequence_horizon
+        weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks} | {POLICY: 1.0}
+        self._weights = {name: torch.tensor(weight, device=self._device) for name, weight in weights.items()}
+        self._build_optimisers()
+        self._build_records()
+        self._build_functions()
+
+    def __call__(self, replay: WindowSource) -> None:
+        """The whole update."""
+        self._finish(replay, self._backward(self._forward(self._sample(replay))))
+
+    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+        """An update cut off after each of its phases, for measuring; only the last one learns."""
+
+        def sample() -> None:
+            self._sample(replay)
+            replay.finish_drawing()
+
+        def forward() -> None:
+            self._forward(self._sample(replay))
+            replay.finish_drawing()
+
+        def backward() -> None:
+            self._backward(self._forward(self._sample(replay)))
+            replay.finish_drawing()
+
+        procedures: dict[str, Callable[[], None]] = {
+            "sample": sample,
+            "forward": forward,
+            "backward": backward,
+            "optimise": partial(self, replay),
+        }
+        return {
+            name: self._accelerator.step(procedure, self._generator) for name, procedure in procedures.items()
+        }
+
+    def _sample(self, replay: WindowSource) -> Drawn:
+        noise = self._draw_noise()
+        wanted = [(self._config.n_step, noise.value_places), (self._horizon, noise.sequence_places)]
+        value, sequence = replay.draw(wanted)
+        return Drawn(value, sequence, noise)
+
+    def _forward(self, drawn: Drawn) -> Computed:
+        value, sequence, noise = drawn
+        found = self._latents(value, sequence, noise)
+        h, sequence_h = found["online"]
+        h_later, sequence_targets = found["target"]
+        seen = Evidence(
+            z=self._represent(self._networks.value.core.state_action, h, value.actions[:, 0]),
+            next_frame=found["next_frame"],
+            pixel_range=self._config.pixel_range,
+            short_return=found["short_return"],
+            sequence_h=sequence_h,
+            sequence_actions=sequence.actions,
+            sequence_targets=sequence_targets,
+            sequence_alive=sequence.alive,
+        )
+        terms, judged = self._losses(h.detach(), h_later, value, seen, noise)
+        return Computed(drawn, seen, terms, judged, h.detach())
+
+    def _backward(self, computed: Computed) -> tuple[Computed, Gradients]:
+        return computed, self._gradients(computed.terms)
+
+    def _finish(self, replay: WindowSource, results: tuple[Computed, Gradients]) -> None:
+        """Optimisers, records and priorities; none of them where a number is not finite."""
+        computed, gradients = results
+        judged, starts = computed.judged, computed.drawn.value.starts
+        numbers = self._numbers(computed.terms, gradients)
+        skip = self._any_not_finite(tuple(numbers.values()))
+        self._accelerator.branches(
+            {
+                "optimise": partial(self._optimise, gradients, skip),
+                "record": partial(self._record, computed, numbers | judged.numbers, skip),
+                "prioritise": partial(replay.set_priorities, starts, judged.priorities, skip),
+            }
+        )
+
+    def _draw_noise(self) -> UpdateNoise:
+        config = self._config
+        sizes = NoiseSizes(config.batch_size, self._horizon, self._actions.size)
+        uniforms, normals = sizes.draw(self._generator)
+        noise: UpdateNoise = self._arrange(uniforms, normals, sizes, config.shift_pad)
+        return noise
+
+    def _latents(self, value: Window, sequence: Window, noise: UpdateNoise) -> dict[str, Any]:
+        """Latent states of both networks, the frame and the return to predict: none needs another."""
+        windows = (value, sequence, noise, (self._config.shift_pad, self._config.pixel_range))
+
+        def target() -> tuple[Tensor, Tensor]:
+            with torch.no_grad():
+                latents: tuple[Tensor, Tensor] = self._target_latents(self._networks.target_core, *windows)
+            return latents
+
+        return self._accelerator.branches(
+            {
+                "online": partial(self._online_latents, self._networks.value.core, *windows),
+                "target": target,
+                "next_frame": partial(self._next_frame, value, noise, self._config.shift_pad),
+                "short_return": partial(
+                    self._n_step_return, value.rewards, value.alive, self._config.discount
+                ),
+            }
+        )
+
+    def _losses(
+        self, h: Tensor, h_later: Tensor, value: Window, seen: Evidence, noise: UpdateNoise
+    ) -> tuple[dict[str, Tensor], Judgement]:
+        """Every loss by name, and what the value loss found out. `h` is detached."""
+        core = self._networks.value.core
+        branches: dict[str, Callable[[], Any]] = {
+            task.name: partial(
+                self._task_losses[task.name], self._networks.value.heads[task.name], core.state_action, seen
+            )
+            for task in self._config.tasks
+        }
+        branches[VALUE] = partial(self._value_loss, h_later, value, seen, noise)
+        branches[POLICY] = partial(
+            self._actor_loss,
+            self._networks.policy,
+            self._frozen_core,
+            self._actions,
+            h,
+            noise.policy_gumbel,
+            self._config.pre_activation_weight,
+        )
+        terms = self._accelerator.branches(branches)
+        terms[VALUE], judged = terms[VALUE]
+        return terms, judged
+
+    def _value_loss(
+        self, h_later: Tensor, value: Window, seen: Evidence, noise: UpdateNoise
+    ) -> tuple[Tensor, Judgement]:
+        config = self._config
+        with torch.no_grad():
+            y = self._bootstrapped_target(
+                self._networks.target_core,
+                self._networks.target_policy,
+                self._actions,
+                h_later,
+                seen.short_return,
+                value.alive,
+                noise,
+                config.target_noise,
+                config.target_noise_limit,
+                config.discount,
+                (self._networks.scale, self._networks.target_scale),
+            )
+        loss, priorities, numbers = self._long_term_loss(
+            self._networks.value.core, seen.z, y, config.priority_exponent, config.minimum_priority
+        )
+        return loss, Judgement(priorities, numbers)
+
+    def _gradients(self, terms: dict[str, Tensor]) -> Gradients:
+        """Of the weighted sum of losses by the value network, and of the actor's by the policy."""
+        value_parameters = self._value_optimiser.parameters
+        # The actor's loss shares no parameters with the others (it sees detached latents and a frozen
+        # core), so one pass gives both. A parameter without a gradient would be an error here.
+        gradients = torch.autograd.grad(
+            [terms[name] for name in self._weights],
+            (*value_parameters, *self._policy_optimiser.parameters),
+            list(self._weights.values()),
+        )
+        value = self._value_optimiser.gather(gradients[: len(value_parameters)])
+        policy = self._policy_optimiser.gather(gradients[len(value_parameters) :])
+        norm = torch.linalg.vector_norm
+        return Gradients(
+            value, policy, [norm(vector) for vector in value], [norm(vector) for vector in policy]
+        )
+
+    def _numbers(self, terms: dict[str, Tensor], gradients: Gradients) -> dict[str, Tensor]:
+        """Every loss and gradient norm by name."""
+        return {f"{name}_loss": term.detach() for name, term in terms.items()} | {
+            "value_gradient_norm": torch.linalg.vector_norm(torch.stack(gradients.value_norms)),
+            "policy_gradient_norm": torch.linalg.vector_norm(torch.stack(gradients.policy_norms)),
+        }
+
+    def _optimise(self, gradients: Gradients, skip: Tensor) -> None:
+        self._value_optimiser.step(gradients.value, gradients.value_norms, skip)
+        self._policy_optimiser.step(gradients.policy, gradients.policy_norms, skip)
+
+    def _record(self, computed: Computed, numbers: dict[str, Tensor], skip: Tensor) -> None:
+        value, sequence, _ = computed.drawn
+        self.failures.observe(skip, numbers, {"value": value.starts, "sequence": sequence.starts})
+        self._tally.add(numbers, skip)
+        for name, features in (("h", computed.h), ("z", computed.seen.z.detach())):
+            kept = self._features[name]
+            kept.copy_(torch.where(skip > 0, kept, features))
+
+    # --- what is known about updates ------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """Means since the last call, and the health of the representations now. Waits for the device."""
+        health = {
+            f"{name}_{what}": float(measure(features))
+            for name, features in self._features.items()
+            for what, measure in (("effective_rank", effective_rank), ("dead_share", dead_share))
+        }
+        means = self._tally.flush()
+        means["combined_loss"] = sum(
+            float(weight) * means[f"{name}_loss"] for name, weight in self._weights.items() if name != POLICY
+        )
+        return means | health | {"failed_updates": float(self.failures.total)}
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of both optimisers, from the next update on."""
+        for optimiser in (self._value_optimiser, self._policy_optimiser):
+            optimiser.learning_rate.fill_(rate)
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What has to be saved, by part and name."""
+        return {
+            "value_optimiser": self._value_optimiser.state_dict(),
+            "policy_optimiser": self._policy_optimiser.state_dict(),
+            "features": self._features,
+            "tally": self._tally.state_dict(),
+            "failures": self.failures.state_dict(),
+        }
+
+    # --- construction ---------------------------------------------------------------------------
+
+    def _build_optimisers(self) -> None:
+        config = self._config
+        value_groups = [dict(self._networks.value.named_parameters())]
+        if config.clip_scope == "module":
+            names = {parameter: name for name, parameter in value_groups[0].items()}
+            value_groups = [
+                {names[parameter]: parameter for parameter in module.parameters()}
+                for module in self._networks.value.parts()
+            ]
+        rates: dict[str, Any] = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
+        rates["accelerate"] = self._accelerator.function
+        self._value_optimiser = ClippedAdamW(value_groups, **rates, clip_norm=config.clip_norm)
+        self._policy_optimiser = ClippedAdamW(
+            [dict(self._networks.policy.named_parameters())], **rates, clip_norm=None
+        )
+        # After the optimisers, which move the numbers to where they stay.
+        self._frozen_core = frozen_view(self._networks.value.core)
+
+    def _build_records(self) -> None:
+        losses_and_norms = [f"{name}_loss" for name in self._weights]
+        losses_and_norms += ["value_gradient_norm", "policy_gradient_norm"]
+        self._tally = Tally([*losses_and_norms, *losses.JUDGED], self._device)
+        batches = {
+            "value": self._config.batch_size,
+            "sequence": self._config.batch_size if self._horizon else 0,
+        }
+        self.failures = FailureWatch(losses_and_norms, batches, self._device)
+        sizes = {"h": self._config.sizes.latent, "z": self._config.sizes.representation}
+        self._features = {
+            name: torch.zeros(self._config.batch_size, size, device=self._device)
+            for name, size in sizes.items()
+        }
+
+    def _build_functions(self) -> None:
+        fast = self._accelerator.function
+        self._arrange = fast(arrange_noise)
+        self._next_frame = fast(losses.next_frame)
+        self._n_step_return = fast(n_step_return)
+        self._online_latents = fast(losses.online_latents)
+        self._target_latents = fast(losses.target_latents)
+        self._represent = fast(losses.represent)
+        self._bootstrapped_target = fast(losses.bootstrapped_target)
+        self._long_term_loss = fast(losses.long_term_loss)
+        self._actor_loss = fast(losses.actor_loss)
+        self._any_not_finite = fast(any_not_finite)
+        self._task_losses = {task.name: fast(task.loss) for task in self._config.tasks}
