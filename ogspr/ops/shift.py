@@ -18,17 +18,15 @@ def shifted_stacks(frames: Tensor, slots: Tensor, offsets: Tensor, pad: int) -> 
     -> (N, S * C, H, W) uint8. Equals replicate-padding by `pad` and cropping at the offset.
     """
     channels, height, width = frames.shape[1:]
-    rows = _moved(offsets[:, 0], height, pad)[:, None, None, :, None]
-    columns = _moved(offsets[:, 1], width, pad)[:, None, None, None, :]
-    channel = torch.arange(channels, device=frames.device)[:, None, None]
-    stacks = frames[slots[:, :, None, None, None], channel, rows, columns]
-    return stacks.flatten(1, 2)
-
-
-def _moved(offset: Tensor, length: int, pad: int) -> Tensor:
-    """The source coordinate of each target coordinate: (N,) -> (N, length)."""
-    places = torch.arange(length, device=offset.device)
-    return (places + offset[:, None] - pad).clamp(0, length - 1)
+    rows = (torch.arange(height, device=frames.device) + offsets[:, :1] - pad).clamp(0, height - 1)
+    channel = torch.arange(channels, device=frames.device)[:, None]
+    # Down by choosing rows, right by choosing a part of wider rows: three times as fast on a CPU as choosing
+    # every pixel, because pixels of a row stay together.
+    moved_down = frames[slots[:, :, None, None], channel, rows[:, None, None, :]]
+    left, right = (edge.expand(*edge.shape[:-1], pad) for edge in (moved_down[..., :1], moved_down[..., -1:]))
+    parts = torch.cat((left, moved_down, right), -1).unfold(-1, width, 1)
+    sample = torch.arange(len(slots), device=frames.device)
+    return parts[sample, :, :, :, offsets[:, 1]].flatten(1, 2)
 
 
 def scaled_pixels(pixels: Tensor, low: float, high: float) -> Tensor:
