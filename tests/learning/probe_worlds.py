@@ -8,7 +8,7 @@ does, and hence in what a state and an action are worth.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,34 +32,36 @@ class Choice(Protocol):
 
     actions: ActionSpec
     probes: Sequence[Action]  # the actions whose values are looked at
-    best: Mapping[int, Any]  # by state
+    best: Mapping[int, Action]  # by state
 
     @staticmethod
-    def reward(action: Action, best: Any) -> float: ...
+    def reward(action: Action, best: Action) -> float:
+        """1 for the best one."""
+        ...
 
 
 class ContinuousChoice:
     """One number: the closer to the best one, the better."""
 
     actions = ContinuousActions(1)
-    probes = tuple(np.full(1, number, np.float32) for number in (-0.8, -0.4, 0.0, 0.4, 0.8))
-    best: ClassVar = {1: 0.5, 5: 1.0, 10: -1.0}
+    probes = tuple(np.float32([number]) for number in (-0.8, -0.4, 0.0, 0.4, 0.8))
+    best: ClassVar = {1: np.float32([0.5]), 5: np.float32([1.0]), 10: np.float32([-1.0])}
 
     @staticmethod
-    def reward(action: Action, best: float) -> float:
-        return 1.0 - abs(float(action[0]) - best)
+    def reward(action: Action, best: Action) -> float:
+        return 1.0 - 0.5 * float(action[0] - best[0]) ** 2
 
 
 class DiscreteChoice:
     """One of three: one pays, the others do not."""
 
     actions = DiscreteActions(3)
-    probes = tuple(np.asarray(index) for index in range(3))
-    best: ClassVar = {1: 2, 5: 0, 10: 1}
+    probes = tuple(np.int64([0, 1, 2]))
+    best: ClassVar = {1: np.int64(2), 5: np.int64(0), 10: np.int64(1)}
 
     @staticmethod
-    def reward(action: Action, best: int) -> float:
-        return float(int(action) == best)
+    def reward(action: Action, best: Action) -> float:
+        return float(action == best)
 
 
 class Outcome(NamedTuple):
