@@ -6,7 +6,6 @@ errors are several times larger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -58,15 +57,6 @@ OWN_REWARD = 0.8
 MISPLACED_TOLERANCE = 0.3  # probability that the short-term value puts into wrong bins
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Networks this small are slower on two threads than on one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @dataclass(frozen=True)
 class Lesson:
     """A world to learn, for how long, and how close to the known values that leads."""
@@ -94,10 +84,10 @@ CHAINS = (
     Lesson(ChainWorld, DiscreteChoice, 160, 0.2, settings=LARGER_DECODER),
 )
 LESSONS = (
-    Lesson(ConstantWorld, ContinuousChoice, 50, 0.15),
-    Lesson(ConstantWorld, DiscreteChoice, 50, 0.15),
-    Lesson(ConstantWorld, ContinuousChoice, 50, 0.15, "ogspr-sp"),
-    Lesson(ConstantWorld, DiscreteChoice, 50, 0.15, "anonmethod"),
+    Lesson(ConstantWorld, ContinuousChoice, 60, 0.15),
+    Lesson(ConstantWorld, DiscreteChoice, 60, 0.15),
+    Lesson(ConstantWorld, ContinuousChoice, 60, 0.15, "ogspr-sp"),
+    Lesson(ConstantWorld, DiscreteChoice, 60, 0.15, "anonmethod"),
     Lesson(PictureWorld, ContinuousChoice, 70, 0.2),
     Lesson(PictureWorld, DiscreteChoice, 70, 0.2),
     Lesson(MemoryWorld, DiscreteChoice, 130, 0.2),
