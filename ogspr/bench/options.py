@@ -19,13 +19,14 @@ class UpdateBench:
     """eager, compiled, graph; if left out, all that this machine can do."""
     precisions: tuple[Precision, ...] = ()
     """fp32, tf32, bf16; if left out, all that this machine can do."""
-    learners: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """Numbers of learners in one process; more than one are measured in the last mode and precision."""
+    learners: tuple[int, ...] = ()
+    """Numbers of learners in one process, others than the first in the last mode and precision; if left out,
+    1 to 5, on a CPU 1 and 2."""
     batch_size: int | None = None
-    """Windows in a batch; if left out, the preset's."""
-    capacity: int = 100_000
-    """Steps in each replay."""
-    updates: int = 100
-    """Updates timed in one round."""
-    rounds: int = 5
+    """Windows in a batch; if left out, the preset's, on a CPU 16."""
+    capacity: int | None = None
+    """Steps in each replay; if left out, 100 000, on a CPU 2000."""
+    updates: int | None = None
+    """Updates timed in one round; if left out, 100, on a CPU 3."""
+    rounds: int = 3
     """Rounds; the median counts."""

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ogspr.agents.ogspr import preset
+from ogspr.agents.ogspr import OGSPRConfig, preset
 from ogspr.bench.options import UpdateBench
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import claim_file, write_csv
@@ -37,6 +37,18 @@ _SPECS = {
     "dmc": EnvSpec("cheetah-run sizes", (3, 84, 84), 3, ContinuousActions(6), 2, _EPISODE),
     "atari100k": EnvSpec("Atari sizes", (1, 84, 84), 4, DiscreteActions(18), 4, _EPISODE),
 }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, with everything that was left out chosen for the machine: minutes suffice."""
+
+    config: OGSPRConfig
+    spec: EnvSpec
+    contenders: list[tuple[Execution, int]]  # and how many learners
+    capacity: int
+    updates: int
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -59,47 +71,56 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
         updates=bench.updates, rounds=bench.rounds, capacity=bench.capacity, batch_size=bench.batch_size
     )
     require_positive(**{f"number_of_learners_{i}": count for i, count in enumerate(bench.learners)})
-    preset(bench.variant, bench.suite)  # a misspelt name is found before anything is measured
     if out is not None:
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
         claim_file(out)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    planned = plan(bench, device)  # a misspelt name is found before anything is measured
     hardware = _hardware(device)
     console.print(hardware)
     results: list[UpdateResult] = []
-    for execution, learners in _contenders(bench, device):
+    for execution, learners in planned.contenders:
         with console.status(f"measuring {execution.mode} {execution.precision}, {learners} learners"):
-            result = _measure(bench, execution, learners, device, console)
+            result = _measure(planned, execution, learners, device, console)
         first = results[0] if results else result
         ratio = (first.milliseconds / first.learners) / (result.milliseconds / learners)
         results.append(replace(result, ratio=ratio))
         if out is not None:  # after each: what is measured is not lost with the next one
-            _write(out, bench, results, hardware)
+            _write(out, bench, planned, results, hardware)
     console.print(_table(results))
     if out is not None:
         console.print(f"written {out}")
     return results
 
 
-def _contenders(bench: UpdateBench, device: torch.device) -> list[tuple[Execution, int]]:
-    """Every mode and precision with the first number of learners, then the last of them with the others."""
+def plan(bench: UpdateBench, device: torch.device) -> Plan:
     gpu = device.type == "cuda"
+    config = preset(bench.variant, bench.suite)
+    batch_size = bench.batch_size or (config.batch_size if gpu else 16)
+    return Plan(
+        replace(config, batch_size=batch_size),
+        _SPECS[bench.suite],
+        _contenders(bench, gpu),
+        capacity=bench.capacity or (100_000 if gpu else 2_000),
+        updates=bench.updates or (100 if gpu else 3),
+        rounds=bench.rounds,
+    )
+
+
+def _contenders(bench: UpdateBench, gpu: bool) -> list[tuple[Execution, int]]:
+    """Every mode and precision with the first number of learners, then the last of them with the others."""
     modes: Sequence[Mode] = bench.modes or (("eager", "compiled", "graph") if gpu else ("eager",))
     precisions: Sequence[Precision] = bench.precisions or (("fp32", "tf32", "bf16") if gpu else ("fp32",))
-    if not bench.learners:
-        raise UserError("name at least one number of learners, for example: --learners 1")
-    grid = [(Execution(mode, precision), bench.learners[0]) for mode in modes for precision in precisions]
-    return grid + [(grid[-1][0], learners) for learners in bench.learners[1:]]
+    learners = bench.learners or ((1, 2, 3, 4, 5) if gpu else (1, 2))
+    grid = [(Execution(mode, precision), learners[0]) for mode in modes for precision in precisions]
+    return grid + [(grid[-1][0], count) for count in learners[1:]]
 
 
 def _measure(
-    bench: UpdateBench, execution: Execution, count: int, device: torch.device, console: Console
+    planned: Plan, execution: Execution, count: int, device: torch.device, console: Console
 ) -> UpdateResult:
-    config = preset(bench.variant, bench.suite)
-    if bench.batch_size is not None:
-        config = replace(config, batch_size=bench.batch_size)
-    settings = LearnerSettings(config, _SPECS[bench.suite], bench.capacity, device, execution)
+    settings = LearnerSettings(planned.config, planned.spec, planned.capacity, device, execution)
     _release(device)
     with TemporaryDirectory() as folder:
         learners = make_learners(settings, range(count), [Path(folder)] * count, announce=console.print)
@@ -110,8 +131,8 @@ def _measure(
             for learner in learners:
                 learner.update()
 
-        rounds = _timed_rounds(update_all, bench, execution, device)
-        phases = _phases(learners[0], bench, execution, device) if count == 1 else {}
+        rounds = _timed_rounds(update_all, planned, execution, device)
+        phases = _phases(learners[0], planned, execution, device) if count == 1 else {}
         used = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         frames = sum(learner.replay.frames.nbytes for learner in learners if learner.place == "device")
     return UpdateResult(
@@ -126,33 +147,31 @@ def _measure(
     )
 
 
-def _phases(
-    learner: Learner, bench: UpdateBench, execution: Execution, device: torch.device
-) -> dict[str, float]:
+def _phases(learner: Learner, planned: Plan, execution: Execution, device: torch.device) -> dict[str, float]:
     """Milliseconds of each phase: what an update that goes one phase further takes longer."""
     phases, before = {}, 0.0
     for name, procedure in learner.phases().items():
-        until = median(_timed_rounds(procedure, bench, execution, device))
+        until = median(_timed_rounds(procedure, planned, execution, device))
         phases[name] = until - before
         before = until
     return phases
 
 
 def _timed_rounds(
-    update: Callable[[], None], bench: UpdateBench, execution: Execution, device: torch.device
+    update: Callable[[], None], planned: Plan, execution: Execution, device: torch.device
 ) -> list[float]:
     """Milliseconds an update, for each round."""
     set_matrix_precision(execution.precision)
     for _ in range(_WARM_UP):
         update()
     rounds = []
-    for _ in range(bench.rounds):
+    for _ in range(planned.rounds):
         _wait(device)
         start = time.perf_counter()
-        for _ in range(bench.updates):
+        for _ in range(planned.updates):
             update()
         _wait(device)
-        rounds.append(1000 * (time.perf_counter() - start) / bench.updates)
+        rounds.append(1000 * (time.perf_counter() - start) / planned.updates)
     return rounds
 
 
@@ -219,12 +238,17 @@ def _table(results: Sequence[UpdateResult]) -> Table:
     return table
 
 
-def _write(path: Path, bench: UpdateBench, results: Sequence[UpdateResult], hardware: str) -> None:
-    header = ("variant", "suite", "mode", "precision", "learners", "milliseconds", "spread", "ratio")
+def _write(
+    path: Path, bench: UpdateBench, planned: Plan, results: Sequence[UpdateResult], hardware: str
+) -> None:
+    header = ("variant", "suite", "batch_size", "capacity", "mode", "precision", "learners")
+    header += ("milliseconds", "spread", "ratio")
     rows = [
         (
             bench.variant,
             bench.suite,
+            planned.config.batch_size,
+            planned.capacity,
             result.mode,
             result.precision,
             result.learners,

@@ -104,8 +104,8 @@ LESSONS = (
 )
 # Few random steps, so that most of what is learned from is the policy's own.
 ONLINE = (
-    Lesson(CueWorld, ContinuousChoice, 120, 0.35, settings=GENTLE | {"random_steps": 60}),
-    Lesson(CueWorld, DiscreteChoice, 120, 0.35, settings={"random_steps": 60}),
+    Lesson(CueWorld, ContinuousChoice, 120, 0.4, settings=GENTLE | {"random_steps": 60}),
+    Lesson(CueWorld, DiscreteChoice, 120, 0.4, settings={"random_steps": 60}),
 )
 
 
