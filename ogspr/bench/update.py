@@ -241,8 +241,8 @@ def _table(results: Sequence[UpdateResult]) -> Table:
 def _write(
     path: Path, bench: UpdateBench, planned: Plan, results: Sequence[UpdateResult], hardware: str
 ) -> None:
-    header = ("variant", "suite", "batch_size", "capacity", "mode", "precision", "learners")
-    header += ("milliseconds", "spread", "ratio")
+    settings = ("variant", "suite", "batch_size", "capacity", "mode", "precision", "learners")
+    header = (*settings, "milliseconds", "spread", "ratio", *_PHASES, "device_bytes", "hardware")
     rows = [
         (
             bench.variant,
@@ -261,4 +261,4 @@ def _write(
         )
         for result in results
     ]
-    write_csv(path, (*header, *_PHASES, "device_bytes", "hardware"), rows)
+    write_csv(path, header, rows)
