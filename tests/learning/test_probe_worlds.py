@@ -1,6 +1,6 @@
 """The whole agent, every loss on, learns worlds whose values are known; on the CPU, in seconds.
 
-Tolerances leave room for other seeds; without the part of the method that a world is about, errors are larger.
+Tolerances leave room for other seeds; without the part of the method a world is about, errors are larger.
 """
 
 from __future__ import annotations
