@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -146,6 +147,8 @@ class CapturedProcedure:
 def set_matrix_precision(precision: Precision) -> None:
     """Process-wide: torch knows no other kind. Convolutions would use TF32 if they were not told."""
     allowed = precision != "fp32"
+    if not allowed:  # who asked for fp32 need not hear that TF32 would be faster
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 

@@ -1,5 +1,7 @@
 """The same learner run in different ways on a GPU. Needs one: `pytest -m gpu`."""
 
+import functools
+
 import pytest
 import torch
 
@@ -44,33 +46,46 @@ def updated(learner, updates=UPDATES):
     return weights(learner)
 
 
-@pytest.mark.parametrize(
-    ("precision", "tolerance", "spec"),
-    [
-        ("fp32", 0.01, CONTINUOUS),
-        ("bf16", 0.1, CONTINUOUS),
-        ("tf32", 0.05, CONTINUOUS),
-        ("bf16", 0.1, DISCRETE),
-    ],
-    ids=["fp32", "bf16", "tf32", "bf16-discrete"],
-)
-def test_eager_equals_compiled_equals_graph(precision, tolerance, spec):
-    """By the distance of the weights after some updates, as a share of the way they have come.
+MODES = ("eager", "compiled", "graph")
+SPECS = {"continuous": CONTINUOUS, "discrete": DISCRETE}
+
+
+@functools.cache
+def way_of(mode, precision, actions):
+    """How far the weights have come after some updates: end minus start."""
+    learner = learner_on_gpu(mode, precision, spec=SPECS[actions])
+    start = weights(learner)
+    end = updated(learner)
+    return {name: end[name] - start[name] for name in start}
+
+
+def error(way, right):
+    """Of two ways, as a share of their length.
 
     AdamW divides a gradient by its own size, so rounding errors of tiny gradients show in full: hence a share
-    of the way and not of the weights. Compiled and graph run the same kernels.
+    of the way and not of the weights.
     """
-    ends = {}
-    for mode in ("eager", "compiled", "graph"):
-        learner = learner_on_gpu(mode, precision, spec=spec)
-        start = weights(learner)
-        ends[mode] = updated(learner)
-    way = distance(ends["eager"], start)
-    shares = {mode: distance(ends[mode], ends["eager"]) / way for mode in ("compiled", "graph")}
-    print(precision, shares, "graph to compiled", distance(ends["graph"], ends["compiled"]) / way)
-    assert way > 0.01
-    assert shares["compiled"] < tolerance
-    assert distance(ends["graph"], ends["compiled"]) / way < 1e-6
+    return distance(way, right) / distance(right, {name: torch.zeros(()) for name in right})
+
+
+@pytest.mark.parametrize("actions", SPECS)
+def test_eager_equals_compiled_equals_graph_in_fp32(actions):
+    eager, compiled, graph = (way_of(mode, "fp32", actions) for mode in MODES)
+    print("fp32", actions, "compiled", error(compiled, eager), "graph to compiled", error(graph, compiled))
+    assert error(compiled, eager) < 1e-3
+    assert error(graph, compiled) < 1e-4  # the same kernels, in branches that sum in another order
+
+
+@pytest.mark.parametrize("actions", SPECS)
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_compiled_and_graph_round_no_worse_than_eager(precision, actions):
+    """Every mode rounds in other places, so each is compared with what rounding does to eager updates."""
+    right = way_of("eager", "fp32", actions)
+    errors = {mode: error(way_of(mode, precision, actions), right) for mode in MODES}
+    print(precision, actions, errors)
+    assert errors["eager"] < 0.5  # else rounding would hide everything
+    assert errors["compiled"] < 1.3 * errors["eager"]
+    assert errors["graph"] < 1.3 * errors["eager"]
 
 
 def test_gpu_and_cpu_learn_the_same_in_fp32():

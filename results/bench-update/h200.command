@@ -1,0 +1,1 @@
+ogspr bench update --updates 20
