@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -21,6 +21,10 @@ from ogspr.errors import UserError
 
 _PROGRAM = "ogspr"
 _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
+_TRAIN_DESCRIPTION = """Train an agent: ogspr train TASK [OPTIONS]
+
+A run lives in a folder: settings, csv files, checkpoints, policies. It can be killed at any moment; the same
+command goes on with it as if nothing had happened. Defaults below are those of the preset, for the task."""
 _NO_OPTIONS = EnvOptions()
 _DEFAULT_UPDATE_BENCH = UpdateBench()
 
@@ -44,6 +48,8 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         _console().print(f"{_PROGRAM} {__version__}")
         return 0
+    if arguments[:1] == ["train"]:
+        return _train(arguments[1:])
     if arguments[:1] == ["bench"]:
         return _run(f"{_PROGRAM} bench", "Measure speed, as ratios in one run.", _BENCHES, arguments[1:])
     return _run(_PROGRAM, _DESCRIPTION, _COMMANDS, arguments)
@@ -117,6 +123,54 @@ def rollout(
     return 0
 
 
+def train() -> int:
+    """Train an agent: one command starts a run, the same one goes on with it."""
+    raise AssertionError("dispatched before")
+
+
+def _train(arguments: list[str]) -> int:
+    """In two looks: the preset, the task and the file decide what the defaults of all other options are."""
+    from ogspr.commands.train import RunsFailed, TrainCommand, defaults
+    from ogspr.commands.train import train as run
+    from ogspr.train.signals import Stopped
+
+    task = arguments[0] if arguments and not arguments[0].startswith("-") else ""
+    config, resume = _value_of("--config", arguments), _value_of("--resume", arguments)
+    base = defaults(
+        task,
+        _value_of("--preset", arguments),
+        Path(config) if config else None,
+        Path(resume) if resume else None,
+    )
+    kind: Any = TrainCommand[type(base.options.agent)]  # type: ignore[misc]
+    command = tyro.cli(
+        kind,
+        prog=f"{_PROGRAM} train",
+        description=_TRAIN_DESCRIPTION,
+        default=base,
+        args=arguments,
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+    try:
+        run(command, _console())
+    except Stopped as stopped:
+        return stopped.exit_code
+    except RunsFailed as failure:
+        print(f"{_PROGRAM}: {failure}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _value_of(option: str, arguments: list[str]) -> str | None:
+    """What follows an option, in either way of writing it."""
+    for place, argument in enumerate(arguments):
+        if argument == option:
+            return arguments[place + 1] if place + 1 < len(arguments) else None
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+    return None
+
+
 def bench() -> int:
     """Measure speed, as ratios in one run; `ogspr bench --help` lists what."""
     raise AssertionError("dispatched before")
@@ -161,6 +215,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "tasks": tasks,
     "rollout": rollout,
+    "train": train,
     "bench": bench,
 }
 _BENCHES: dict[str, Callable[..., int]] = {"env": bench_env, "update": bench_update}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.agents.protocol import Accelerator
+from ogspr.agents.protocol import Accelerator, Procedure
 from ogspr.types import UInt8Array
 
 Respond = Callable[..., Tensor]
@@ -48,7 +48,7 @@ class Actor:
         desk = self._desks.get(observations.shape)
         if desk is None:
             desk = _Desk(observations.shape, self._action_size, self._device, self._noisy)
-            desk.run = self._accelerator.step(desk.procedure(self._respond))
+            desk.run = self._accelerator.step(Procedure(desk.procedure(self._respond)))
             self._desks[observations.shape] = desk
         return desk.answer(observations, rng)
 

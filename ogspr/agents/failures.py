@@ -46,7 +46,8 @@ class FailureWatch:
             name: torch.zeros(size, dtype=torch.int64, device=device) for name, size in batches.items()
         }
         self._counts = torch.zeros(2, dtype=torch.int64, device=device)  # in a row, in all
-        self._arrived = torch.zeros(2, dtype=torch.int64, pin_memory=device.type == "cuda")
+        # What the host has heard.
+        self.arrived = torch.zeros(2, dtype=torch.int64, pin_memory=device.type == "cuda")
 
     def observe(self, skip: Tensor, numbers: Mapping[str, Tensor], starts: Mapping[str, Tensor]) -> None:
         failed = skip > 0
@@ -56,16 +57,16 @@ class FailureWatch:
             kept.copy_(torch.where(failed, starts[name], kept))
         self._counts += failed
         self._counts[0] *= failed  # one success ends a row
-        self._arrived.copy_(self._counts, non_blocking=True)
+        self.arrived.copy_(self._counts, non_blocking=True)
 
     @property
     def in_a_row(self) -> int:
         """Failures in a row, as far as the host has heard."""
-        return int(self._arrived[0])
+        return int(self.arrived[0])
 
     @property
     def total(self) -> int:
-        return int(self._arrived[1])
+        return int(self.arrived[1])
 
     def report(self) -> FailedUpdate:
         """Waits for the device."""
@@ -89,4 +90,4 @@ class FailureWatch:
 
     def tell_host(self) -> None:
         """Brings the host's copy up to date at once."""
-        self._arrived.copy_(self._counts)
+        self.arrived.copy_(self._counts)

@@ -6,6 +6,7 @@ Structural types: nothing inherits from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -41,6 +42,21 @@ class WindowSource(Protocol):
 
     def mean_absolute_reward(self) -> Tensor: ...
 
+    def changed_by_updates(self) -> Sequence[Tensor]:
+        """The tensors that drawing and new priorities change."""
+        ...
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """Tensor code over fixed tensors, with everything that a call changes: so a call can be rehearsed."""
+
+    run: Callable[[], None]
+    changes: Callable[[], Sequence[Tensor]] = tuple
+    """The tensors that a call changes and that matter to the next one."""
+    generator: torch.Generator | None = None
+    """Where its random numbers come from."""
+
 
 class Accelerator(Protocol):
     """How tensor code is run: plainly, compiled, as a CUDA graph. The agent does not know which."""
@@ -49,10 +65,8 @@ class Accelerator(Protocol):
         """A pure tensor function, made fast."""
         ...
 
-    def step(
-        self, procedure: Callable[[], None], generator: torch.Generator | None = None
-    ) -> Callable[[], None]:
-        """A procedure over fixed tensors, made fast; its random numbers come from `generator`."""
+    def step(self, procedure: Procedure) -> Callable[[], None]:
+        """A procedure, made fast."""
         ...
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
@@ -100,6 +114,34 @@ class Agent(Protocol):
 
     def set_learning_rate(self, rate: float) -> None: ...
 
+    def policy_weights(self) -> dict[str, Tensor]:
+        """What a `Policy` of the same configuration needs to act as this agent does now; not copies."""
+        ...
+
     def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> None: ...
+
+
+class Policy(Protocol):
+    """Acts without learning."""
+
+    def act(self, observation: UInt8Array) -> Action:
+        """An action without noise; observations and actions may have a leading batch dimension."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None: ...
+
+
+class AgentConfig(Protocol):
+    """What everybody may ask a method's configuration for; a frozen dataclass."""
+
+    @property
+    def longest_horizon(self) -> int:
+        """Steps in the longest window that is drawn from replay."""
+        ...
+
+    @property
+    def tolerated_failures(self) -> int:
+        """Updates in a row that may be left out because a number was not finite."""
+        ...

@@ -42,6 +42,10 @@ class SplitStepEnvironment(Environment, Protocol):
 
     def begin_step(self, action: Action) -> None: ...
 
+    def step_ready(self) -> bool:
+        """Whether `finish_step` would not have to wait for anybody."""
+        ...
+
     def finish_step(self) -> TimeStep: ...
 
 

@@ -74,6 +74,9 @@ class InProcess:
         self._check_idle()
         self._pending = self.spec.actions.checked(action)
 
+    def step_ready(self) -> bool:
+        return self._pending is not None
+
     def finish_step(self) -> TimeStep:
         if self._pending is None:
             raise RuntimeError(_NO_STEP)
@@ -147,6 +150,10 @@ class WorkerEnvironment:
         self._check_idle()
         self._fields["action"][...] = checked
         self._submit(_STEP)
+
+    def step_ready(self) -> bool:
+        """Also true where the worker died: there is nothing left to wait for."""
+        return int(self._fields["answered"]) == int(self._fields["sequence"]) or not self._process.is_alive()
 
     def finish_step(self) -> TimeStep:
         """The step that was begun; interrupted while it waits, it can be called again."""

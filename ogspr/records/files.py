@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ogspr.errors import UserError
@@ -18,6 +21,48 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"cannot write {path}: {reason}; choose another place or free this one.") from None
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """What a file must look like to be the one that was written."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def written_whole(path: Path, data: bytes) -> FileStamp:
+    """Writes a file whose name never is that of a part: it appears when all is on the disk."""
+    make_folder(path.parent)
+    unfinished = path.with_name(path.name + ".unfinished")
+    with writing(path):
+        try:
+            with unfinished.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    return FileStamp(path.name, len(data), hashlib.sha256(data).hexdigest())
+
+
+def stamp_of(path: Path) -> FileStamp:
+    """The stamp of a file as it is; OSError where it cannot be read."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileStamp(path.name, path.stat().st_size, digest)
+
+
+def reach_disk(folder: Path) -> None:
+    """Waits until the names in a folder are safe, as its files are already."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_folder(path: Path) -> None:

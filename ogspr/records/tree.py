@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from ogspr.errors import UserError
-from ogspr.records.files import make_folder, writing
+from ogspr.records.files import FileStamp, written_whole
 from ogspr.types import Saved
 
 Arrays = dict[str, npt.NDArray[Any]]
 _ARRAY = "__array__"  # in the tree, stands for the array of that name
 
 
-def save_tree(path: Path, tree: Saved, kind: str) -> None:
+def save_tree(path: Path, tree: Saved, kind: str) -> FileStamp:
     """Writes the file whole or not at all: a name that exists is complete. `kind` says what it holds."""
     arrays: Arrays = {}
     outline = json.dumps(_outline(tree, arrays))
     data = save(arrays, {"kind": kind, "tree": outline})
-    make_folder(path.parent)
-    unfinished = path.with_name(path.name + ".unfinished")
-    with writing(path):
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+    return written_whole(path, data)
 
 
 def load_tree(path: Path, kind: str) -> Any:
@@ -45,7 +37,12 @@ def load_tree(path: Path, kind: str) -> Any:
         raise UserError(f"cannot read {path}: {error}; use another file.") from None
     if header.get("kind") != kind:
         raise UserError(f"{path} is not of the kind {kind}, but {header.get('kind', 'of none')}.")
-    return _filled(json.loads(header["tree"]), arrays)
+    try:
+        return _filled(json.loads(header["tree"]), arrays)
+    except (KeyError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"cannot read {path}: its outline is damaged ({error!r}); use another file."
+        ) from None
 
 
 def _outline(value: Saved, arrays: Arrays) -> Any:

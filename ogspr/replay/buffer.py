@@ -68,7 +68,7 @@ class Replay:
         self._age: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
         self._reach: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
         self._starts = np.zeros(shape.longest_horizon + 1, np.int64)  # valid starts for each horizon
-        self._newest = -1  # slot of the current observation; none yet
+        self._written = 0  # observations stored so far; number n lies in slot n % capacity
         self._open = False  # an episode is being recorded
         self._packets = PacketQueue(PacketLayout.of(shape), device)
         self._draw_window = accelerate(draw_window)
@@ -77,7 +77,7 @@ class Replay:
     def begin(self, first: TimeStep) -> None:
         """The first observation of an episode; a stack repeats its frame, as environments do."""
         self._check(first)
-        slot = (self._newest + 1) % self.shape.capacity
+        slot = self._written % self.shape.capacity
         changes = self._take(slot, age=0)
         self._send(slot, first, written=slot, numbers=np.zeros(self.shape.numbers_a_step), changes=changes)
         self._open = True
@@ -94,8 +94,8 @@ class Replay:
         if vector.shape != (self.shape.action_size,):
             raise ValueError(f"expected an action vector of {self.shape.action_size}, got {vector.shape}")
         self._check(step)
-        left = self._newest
-        slot = (left + 1) % self.shape.capacity
+        left = (self._written - 1) % self.shape.capacity
+        slot = self._written % self.shape.capacity
         changes = self._take(slot, age=int(self._age[left]) + 1)
         changes |= self._extend(left, step.terminated)
         numbers = np.concatenate((vector, (step.reward, step.terminated)))
@@ -128,6 +128,69 @@ class Replay:
         used = (self.reach > 0).float()
         return (self.numbers[:, -2].abs() * used).sum() / used.sum().clamp(min=1.0)
 
+    def changed_by_updates(self) -> list[Tensor]:
+        """The tensors that drawing and new priorities change."""
+        prefetched = self._prefetcher.tensors() if self._prefetcher else []
+        return [self.priority, self.largest_priority, *prefetched]
+
+    # --- saving and restoring: observations by their number, everything else whole -------------
+
+    @property
+    def written(self) -> int:
+        """Observations stored so far, also those that were overwritten since."""
+        return self._written
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest observation that is still stored."""
+        return max(0, self._written - self.shape.capacity)
+
+    def stored(self, first: int, end: int) -> dict[str, Tensor]:
+        """Frames of the observations number `first` to `end` - 1, and what was done from there; copies.
+
+        What was done from the observation before is among it: it may have been unknown when that was saved.
+        """
+        before = max(self.oldest, first - 1)
+        frames = self.frames.index_select(0, self._slots(first, end))
+        return {"frames": frames, "numbers": self.numbers.index_select(0, self._slots(before, end))}
+
+    def put_back(self, first: int, frames: Tensor, numbers: Tensor) -> None:
+        """What `stored` gave, into its slots."""
+        end = first + len(frames)
+        device = self.numbers.device
+        self.frames.index_copy_(0, self._slots(first, end), frames.to(device))
+        self.numbers.index_copy_(0, self._slots(end - len(numbers), end), numbers.to(device))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the frames and numbers: tensors and JSON values."""
+        return {
+            "capacity": self.shape.capacity,
+            "written": self._written,
+            "open": self._open,
+            "age": torch.from_numpy(self._age.copy()),
+            "reach": torch.from_numpy(self._reach.copy()),
+            "priority": self.priority,
+            "largest_priority": self.largest_priority,
+            "prefetched": self._prefetcher.state_dict() if self._prefetcher else {},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """In place. ValueError where it was saved by a replay of another size, and nothing is changed."""
+        if state["capacity"] != self.shape.capacity:
+            raise ValueError(
+                f"the saved replay has {state['capacity']} slots, this one {self.shape.capacity}"
+            )
+        self._written, self._open = state["written"], state["open"]
+        self._age[:], self._reach[:] = state["age"].numpy(), state["reach"].numpy()
+        self._starts[1:] = [(self._reach >= horizon).sum() for horizon in range(1, len(self._starts))]
+        for name in ("age", "reach", "priority", "largest_priority"):
+            getattr(self, name).copy_(state[name])
+        if self._prefetcher:
+            self._prefetcher.load_state_dict(state["prefetched"])
+
+    def _slots(self, first: int, end: int) -> Tensor:
+        return torch.arange(first, end, device=self.numbers.device) % self.shape.capacity
+
     def _draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         stored = (self.frames, self.numbers, self.age, self.reach, self.priority)
         return [
@@ -151,7 +214,7 @@ class Replay:
             later = (slot + distance) % capacity
             if self._age[later] >= distance:
                 changes[later] = 0
-        self._newest = slot
+        self._written += 1
         self._age[slot] = age
         self._note(changes)
         return changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from ogspr.types import Window
 
+_NUMBERS = ("starts", "rows", "actions", "rewards", "alive")  # of a Window; frames are shared
 Draw = Callable[[Sequence[tuple[int, Tensor]]], list[Window]]
 
 
@@ -24,6 +26,7 @@ class Prefetcher:
 
     def __init__(self, draw: Draw, device: torch.device) -> None:
         self._draw = draw
+        self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._coming: list[Window] = []  # being filled
         self._handed_out: list[Window] = []  # in use by the update
@@ -43,6 +46,31 @@ class Prefetcher:
         """From here on the current stream runs after the copy."""
         torch.cuda.current_stream().wait_stream(self._stream)
 
+    def tensors(self) -> list[Tensor]:
+        """What is on its way."""
+        return [getattr(window, name) for window in self._coming for name in ("frames", *_NUMBERS)]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {
+            f"{place}.{name}": getattr(window, name)
+            for place, window in enumerate(self._coming)
+            for name in ("frames", *_NUMBERS)
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Before the first call, or after calls for windows of the same sizes."""
+        count = len({name.partition(".")[0] for name in state})
+        saved = [
+            Window(**{name: state[f"{place}.{name}"].to(self._device) for name in ("frames", *_NUMBERS)})
+            for place in range(count)
+        ]
+        if self._coming and saved:
+            _copy(self._coming, saved)
+        else:
+            # All windows of a call share one tensor of frames.
+            self._coming = [window._replace(frames=saved[0].frames) for window in saved]
+            self._handed_out = copy.deepcopy(self._coming)
+
     def _fetched(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         """Windows whose frames are copies on the GPU, one after the other."""
         drawn = self._draw(wanted)
@@ -60,5 +88,5 @@ def _copy(into: list[Window], windows: list[Window]) -> None:
     """In place, the frames they share once."""
     into[0].frames.copy_(windows[0].frames)
     for to, window in zip(into, windows, strict=True):
-        for name in ("starts", "rows", "actions", "rewards", "alive"):
+        for name in _NUMBERS:
             getattr(to, name).copy_(getattr(window, name))

@@ -17,6 +17,8 @@ class Execution:
     """eager: as written. compiled: torch.compile. graph: compiled, and the whole update one CUDA graph."""
     precision: Precision = "bf16"
     """fp32, tf32 (matrix products with 10-bit mantissas), bf16 (autocast)."""
+    deterministic: bool = False
+    """On a GPU: only kernels that sum in a fixed order."""
 
 
 def default_execution(device_type: str) -> Execution:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ogspr.agents.protocol import Procedure
 from ogspr.errors import UserError
 from ogspr.train.execution import Execution, Precision
 
@@ -38,8 +39,10 @@ def make_accelerator(execution: Execution, device: torch.device) -> PlainAcceler
             raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
     else:
         set_matrix_precision(execution.precision)
-        # Let convolutions race during the first updates: the rule of thumb picks slower kernels.
-        torch.backends.cudnn.benchmark = True
+        # Let convolutions race during the first updates: the rule of thumb picks slower kernels. Who wins a
+        # race differs from process to process.
+        torch.backends.cudnn.benchmark = not execution.deterministic
+        torch.backends.cudnn.deterministic = execution.deterministic
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
     return kinds[execution.mode](device, execution.precision)
 
@@ -66,12 +69,8 @@ class PlainAccelerator:
     def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
-    def step(
-        self,
-        procedure: Callable[[], None],
-        generator: torch.Generator | None = None,  # noqa: ARG002
-    ) -> Callable[[], None]:
-        return procedure
+    def step(self, procedure: Procedure) -> Callable[[], None]:
+        return procedure.run
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         return {name: branch() for name, branch in branches.items()}
@@ -95,10 +94,8 @@ class GraphAccelerator(CompilingAccelerator):
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._side_streams: dict[str, torch.cuda.Stream] = {}
 
-    def step(
-        self, procedure: Callable[[], None], generator: torch.Generator | None = None
-    ) -> Callable[[], None]:
-        return CapturedProcedure(procedure, generator)
+    def step(self, procedure: Procedure) -> Callable[[], None]:
+        return CapturedProcedure(procedure)
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         """The first branch on the current stream, each other one on its own."""
@@ -118,30 +115,48 @@ class GraphAccelerator(CompilingAccelerator):
 
 
 class CapturedProcedure:
-    """Runs a procedure plainly a few times, then captures it once and replays it from there on."""
+    """Captures a procedure at its first call and replays it from there on.
 
-    def __init__(self, procedure: Callable[[], None], generator: torch.Generator | None) -> None:
+    Rehearsals before the capture are undone, so that every call that counts is a replay: it makes no
+    difference to the results when, or in which process, the capture happened.
+    """
+
+    def __init__(self, procedure: Procedure) -> None:
         self._procedure = procedure
-        self._generator = generator
-        self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        if self._graph is None and self._calls >= _WARM_UP_CALLS:
-            self._graph = self._capture()
         if self._graph is None:
-            self._procedure()
-            self._calls += 1  # a call that failed has warmed nothing up
-        else:
-            self._graph.replay()
+            self._graph = self._capture()
+        self._graph.replay()
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        if self._generator is not None:
-            graph.register_generator_state(self._generator)
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-            self._procedure()
+        if self._procedure.generator is not None:
+            graph.register_generator_state(self._procedure.generator)
+        with _undone(self._procedure):
+            for _ in range(_WARM_UP_CALLS):
+                self._procedure.run()
+        stream = torch.cuda.current_stream()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self._procedure.run()
         return graph
+
+
+@contextlib.contextmanager
+def _undone(procedure: Procedure) -> Iterator[None]:
+    """Puts back what calls of the procedure inside have changed."""
+    changed = procedure.changes()
+    before = [tensor.detach().clone() for tensor in changed]
+    numbers = procedure.generator.get_state() if procedure.generator is not None else None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(changed, before, strict=True):
+                tensor.copy_(value)
+        if procedure.generator is not None and numbers is not None:
+            procedure.generator.set_state(numbers)
 
 
 def set_matrix_precision(precision: Precision) -> None:

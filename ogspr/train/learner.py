@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig
-from ogspr.agents.protocol import Agent, State
+from ogspr.agents.methods import method_of
+from ogspr.agents.protocol import Agent, AgentConfig, State
 from ogspr.errors import UserError
 from ogspr.records.files import make_folder, writing
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage
@@ -30,7 +31,7 @@ class Diverged(UserError):
 class LearnerSettings:
     """What learners of one process have in common."""
 
-    config: OGSPRConfig
+    config: AgentConfig
     spec: EnvSpec
     capacity: int
     """Steps that a replay holds."""
@@ -64,7 +65,7 @@ class Learner:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         accelerator = make_accelerator(settings.execution, device)
         with on_stream(self._stream):
-            self.agent: Agent = OGSPRAgent(
+            self.agent: Agent = method_of(settings.config).agent(
                 settings.config, settings.spec, seed=seed, device=device, accelerator=accelerator
             )
             shape = replay_shape(settings)
@@ -113,6 +114,30 @@ class Learner:
         with on_stream(self._stream):
             self.agent.load_state_dict(state)
         self._failures_reported = self.agent.failed_updates
+
+    def policy_weights(self) -> dict[str, Tensor]:
+        """What acting needs, after every update so far: copies, on the host."""
+        with on_stream(self._stream):
+            return copy_to_host(self.agent.policy_weights())
+
+    def replay_state_dict(self) -> State:
+        """Replay's state without what it stores: copies, on the host."""
+        with on_stream(self._stream):
+            return copy_to_host(self.replay.state_dict())
+
+    def load_replay_state_dict(self, state: State) -> None:
+        with on_stream(self._stream):
+            self.replay.load_state_dict(state)
+
+    def stored(self, first: int, end: int) -> dict[str, Tensor]:
+        """The observations number `first` to `end` - 1 of replay: copies, on the host."""
+        with on_stream(self._stream):
+            return copy_to_host(self.replay.stored(first, end))
+
+    def put_back(self, first: int, stored: dict[str, Tensor]) -> None:
+        """What `stored` gave, back into replay."""
+        with on_stream(self._stream):
+            self.replay.put_back(first, **stored)
 
     def phases(self) -> dict[str, Callable[[], None]]:
         """An update cut off after each of its phases, for measuring."""

@@ -1,4 +1,4 @@
-"""An agent's state on disk."""
+"""Tensors among JSON values, as files and as copies."""
 
 from __future__ import annotations
 
@@ -15,13 +15,23 @@ _KIND = "ogspr-agent-1"
 
 
 def save_state(path: Path, state: State) -> None:
-    """Tensors as arrays, everything else as JSON; the file is complete or not there."""
-    save_tree(path, _mapped(state, torch.Tensor, lambda tensor: tensor.detach().cpu().numpy()), _KIND)
+    """An agent's state: the file is complete or not there."""
+    save_tree(path, as_arrays(state), _KIND)
 
 
 def load_state(path: Path) -> State:
     """What was saved, tensors on the CPU; a UserError where the file is no agent's state."""
-    state: State = _mapped(load_tree(path, _KIND), np.ndarray, torch.from_numpy)
+    return as_tensors(load_tree(path, _KIND))
+
+
+def as_arrays(state: State) -> dict[str, Any]:
+    """The same tree with arrays in place of tensors, as files hold it."""
+    arrays: dict[str, Any] = _mapped(state, torch.Tensor, lambda tensor: tensor.detach().cpu().numpy())
+    return arrays
+
+
+def as_tensors(tree: dict[str, Any]) -> State:
+    state: State = _mapped(tree, np.ndarray, torch.from_numpy)
     return state
 
 

@@ -84,8 +84,8 @@ class Recording:
 
         return recorded
 
-    def step(self, procedure, generator=None):
-        return self._inner.step(procedure, generator)
+    def step(self, procedure):
+        return self._inner.step(procedure)
 
     def branches(self, branches):
         return self._inner.branches(branches)

@@ -12,7 +12,6 @@ import torch
 
 from ogspr.agents.actions import Discrete
 from ogspr.agents.ogspr import Sizes, preset, preset_names
-from ogspr.agents.ogspr.tasks import SelfPrediction
 from ogspr.errors import UserError
 from ogspr.ops.shift import scaled_pixels
 from ogspr.types import ContinuousActions, EnvSpec
@@ -322,8 +321,8 @@ def test_the_discrete_noise_scale_reaches_the_value_target():
 def test_a_sum_is_the_mean_times_the_numbers_in_it(task, numbers):
     losses = {}
     for reduction in ("mean", "sum"):
-        tasks = tuple(replace(t, reduction=reduction) if t.name == task else t for t in preset("ogspr").tasks)
-        agent, replay = scene("continuous", tasks=tasks)
+        changed = replace(getattr(preset("ogspr"), task), reduction=reduction)
+        agent, replay = scene("continuous", **{task: changed})
         agent.update(replay)
         losses[reduction] = agent.metrics()[f"{task}_loss"]
     assert losses["sum"] == pytest.approx(numbers * losses["mean"], rel=1e-5)
@@ -489,8 +488,6 @@ def test_the_state_of_another_variant_is_refused():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"tasks": (SelfPrediction(1.0), SelfPrediction(2.0))}, "'self_prediction' is given twice"),
-        ({"tasks": (SelfPrediction(1.0, name="value"),)}, "'value' is given twice"),
         ({"batch_size": 0}, "batch size must be at least 1"),
         ({"n_step": 0}, "n step must be at least 1"),
     ],

@@ -176,3 +176,36 @@ def matrix_actions():
 
 def vector_observations():
     return Counter(observation_space=spaces.Box(-1, 1, (4,), np.float32))
+
+
+class Drift(gymnasium.Env):
+    """A square that drifts at random and is pushed by the action; the closer to the middle, the better.
+
+    Episodes end after 12 steps, or earlier where it reaches the border.
+    """
+
+    observation_space = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.place = self.np_random.uniform(12, 24, 2)
+        self.steps = 0
+        return self.picture(), {}
+
+    def step(self, action):
+        self.place = self.place + 2 * action + self.np_random.normal(0, 1, 2)
+        self.steps += 1
+        outside = bool((self.place < 4).any() or (self.place > 32).any())
+        reward = 1 - float(np.linalg.norm(self.place - 18)) / 18
+        return self.picture(), reward, outside, self.steps >= 12, {}
+
+    def picture(self):
+        picture = np.zeros((36, 36, 3), np.uint8)
+        row, column = np.clip(self.place, 3, 33).astype(int)
+        picture[row - 3 : row + 3, column - 3 : column + 3] = (255, 128, 0)
+        return picture
+
+
+def drift():
+    return Drift()

@@ -226,7 +226,7 @@ def test_a_learner_with_pinned_frames_learns_in_a_graph():
 
 def test_replay_on_the_gpu_holds_what_replay_on_the_cpu_holds():
     gpu, cpu = learner_on_gpu().replay, make_learner().replay
-    used = slice(0, gpu._newest + 1)
+    used = slice(0, gpu.written)
     for name in ("frames", "numbers", "age", "reach", "priority"):
         assert torch.equal(getattr(gpu, name)[used].cpu(), getattr(cpu, name)[used]), name
 

@@ -26,8 +26,11 @@ class Adapters:
     """u1 maps encoder features to latent states, u2 representations back to latent states."""
 
     first_exists: bool
+    """Whether there is an Adapter 1; without it, the encoder's features are the latent state."""
     second_exists: bool
+    """Whether there is an Adapter 2 in self-prediction."""
     shared: bool = False
+    """Whether both are one module."""
 
     def first(self, features: int, latent: int) -> nn.Module:
         """u1: one linear layer, or nothing."""

@@ -17,6 +17,7 @@ from ogspr.agents.failures import FailedUpdate
 from ogspr.agents.ogspr import losses
 from ogspr.agents.ogspr.config import OGSPRConfig
 from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork, parameter_count
+from ogspr.agents.ogspr.policy import policy_weights
 from ogspr.agents.ogspr.update import Update
 from ogspr.agents.optimisation import copy_state
 from ogspr.agents.protocol import Accelerator, State, WindowSource
@@ -124,6 +125,9 @@ class OGSPRAgent:
         """Of both optimisers, from the next update on."""
         self._update.set_learning_rate(rate)
 
+    def policy_weights(self) -> dict[str, Tensor]:
+        return policy_weights(self.value_network.core, self.policy)
+
     @property
     def failures_in_a_row(self) -> int:
         """Updates that were left out at the end because a number was not finite; an update late on a GPU."""
@@ -176,7 +180,7 @@ class OGSPRAgent:
     def _step_on(self, replay: WindowSource) -> Callable[[], None]:
         if self._step is None:
             self._replay = replay
-            self._step = self._accelerator.step(partial(self._update, replay), self._generator)
+            self._step = self._update.made_fast(replay)
         elif self._replay is not replay:
             raise ValueError("an agent learns from one replay; make another agent for another replay")
         return self._step

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ogspr.agents.ogspr.adapters import TWO, Adapters
 from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
-from ogspr.errors import UserError, require_positive
+from ogspr.errors import require_positive
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"  # and of the actor's
@@ -39,12 +39,12 @@ class Sizes:
 class OGSPRConfig:
     """One variant of the method on one suite; variants are made by `dataclasses.replace`."""
 
-    tasks: tuple[AuxiliaryTask, ...] = (
-        ObservationPrediction(0.1),
-        ShortTermValue(1.0),
-        SelfPrediction(5.0),
-    )
-    """Auxiliary tasks with their weights."""
+    observation: ObservationPrediction | None = ObservationPrediction()
+    """Auxiliary task: predict the next frame."""
+    short_term_value: ShortTermValue | None = ShortTermValue()
+    """Auxiliary task: predict the short-term return."""
+    self_prediction: SelfPrediction | None = SelfPrediction()
+    """Auxiliary task: predict the next latent states."""
     adapters: Adapters = TWO
     """Which adapters surround the latent state."""
     sizes: Sizes = Sizes()
@@ -100,16 +100,18 @@ class OGSPRConfig:
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
 
     def __post_init__(self) -> None:
-        names = [task.name for task in self.tasks]
-        taken = [name for name in (*names, VALUE, POLICY) if (*names, VALUE, POLICY).count(name) > 1]
-        if taken:
-            raise UserError(f"each loss needs a name of its own, '{taken[0]}' is given twice.")
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,
             target_period=self.target_period,
             tolerated_failures=self.tolerated_failures,
         )
+
+    @property
+    def tasks(self) -> tuple[AuxiliaryTask, ...]:
+        """The auxiliary tasks of this variant."""
+        possible = (self.observation, self.short_term_value, self.self_prediction)
+        return tuple(task for task in possible if task is not None)
 
     @property
     def sequence_horizon(self) -> int:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ogspr.agents.actions import ActionKind
-from ogspr.agents.ogspr.networks import Core
+from ogspr.agents.ogspr.networks import Core, Perception
 from ogspr.agents.ogspr.noise import UpdateNoise
 from ogspr.ops.returns import value_target
 from ogspr.ops.shift import scaled_pixels, shifted_stacks
@@ -125,7 +125,7 @@ def noisy_action(
 
 
 def plain_action(
-    core: Core,
+    core: Perception,
     policy: nn.Module,
     actions: ActionKind,
     pixel_range: tuple[float, float],

@@ -33,21 +33,13 @@ class StateActionEncoder(nn.Module):
         return z
 
 
-class Core(nn.Module):
-    """f, u1, g, Q1 and Q2: what policy and value need, and what has a target copy."""
+class Perception(nn.Module):
+    """f and u1: from pictures to the latent state, all that acting needs beside the policy."""
 
-    def __init__(
-        self, image_shape: tuple[int, int, int], action_size: int, sizes: Sizes, adapters: Adapters
-    ) -> None:
+    def __init__(self, image_shape: tuple[int, int, int], sizes: Sizes, adapters: Adapters) -> None:
         super().__init__()
         self.encoder = ConvEncoder(image_shape, sizes.encoder_channels, sizes.features)
         self.adapter1 = adapters.first(sizes.features, sizes.latent)
-        self.state_action = StateActionEncoder(
-            sizes.latent, action_size, sizes.state_action_hidden, sizes.representation
-        )
-        hidden = sizes.value_hidden
-        value_sizes = (sizes.representation, hidden, hidden, hidden, 1)
-        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu, exact_output=True)
 
     def latent(self, images: Tensor) -> Tensor:
         """h = u1(f(s)): (N, S * C, H, W) -> (N, D)."""
@@ -60,6 +52,21 @@ class Core(nn.Module):
         """h of shifted frame stacks in replay: (N, S), (N, 2) -> (N, D)."""
         h: Tensor = self.adapter1(self.encoder.of_stacks(frames, slots, offsets, pad, pixel_range))
         return h.float()
+
+
+class Core(Perception):
+    """f, u1, g, Q1 and Q2: what policy and value need, and what has a target copy."""
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], action_size: int, sizes: Sizes, adapters: Adapters
+    ) -> None:
+        super().__init__(image_shape, sizes, adapters)
+        self.state_action = StateActionEncoder(
+            sizes.latent, action_size, sizes.state_action_hidden, sizes.representation
+        )
+        hidden = sizes.value_hidden
+        value_sizes = (sizes.representation, hidden, hidden, hidden, 1)
+        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu, exact_output=True)
 
     def values(self, z: Tensor) -> Tensor:
         """Q1(z), Q2(z): (B, Z) -> (2, B)."""

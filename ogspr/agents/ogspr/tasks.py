@@ -13,7 +13,7 @@ alive    (B, K + 1)       1 while no earlier step of the sequence was terminal
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,10 +74,13 @@ class AuxiliaryTask(Protocol):
 class ObservationPrediction:
     """L_rec = MSE(Dec(z_t), o_{t+1}) (eq. 7): the next frame, without those that s_t already shows."""
 
-    weight: float
+    name: ClassVar[str] = "observation"
+    horizon: ClassVar[int] = 0
+
+    weight: float = 0.1
+    """Of its loss in the sum."""
     reduction: Reduction = "mean"
-    name: str = "observation"
-    horizon: int = 0
+    """Open in the paper: mean or sum over pixels."""
 
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
         return FrameDecoder(sizes.representation, sizes.decoder_channels, sizes.frame_shape)
@@ -108,11 +111,15 @@ class TwoHotHead(nn.Module):
 class ShortTermValue:
     """L_nstep = CE(q(z_t), TwoHot(R_t)) (eq. 6)."""
 
-    weight: float
+    name: ClassVar[str] = "short_term_value"
+    horizon: ClassVar[int] = 0
+
+    weight: float = 1.0
+    """Of its loss in the sum."""
     bins: int = 65
-    limit: float = 10.0  # symexp of it is the largest return that can be told apart, 22 025
-    name: str = "short_term_value"
-    horizon: int = 0
+    """Bins of the two-hot code."""
+    limit: float = 10.0
+    """symexp of it is the largest return that can be told apart: 22 025."""
 
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
         return TwoHotHead(sizes.representation, sizes.hidden, self.bins, self.limit)
@@ -125,10 +132,14 @@ class ShortTermValue:
 class SelfPrediction:
     """L_self = sum_k MSE(h^_{t+k}, h'_{t+k}) with h^_{t+k+1} = u2(g(h^_{t+k}, a_{t+k})) (eq. 8, 9)."""
 
-    weight: float
+    name: ClassVar[str] = "self_prediction"
+
+    weight: float = 5.0
+    """Of its loss in the sum."""
     horizon: int = 5
+    """Steps that are predicted."""
     reduction: Reduction = "mean"
-    name: str = "self_prediction"
+    """Open in the paper: mean or sum over latent dimensions."""
 
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:
         return adapters.second(sizes.representation, sizes.latent, adapter1)
@@ -142,10 +153,3 @@ class SelfPrediction:
             alive = seen.sequence_alive[:, k]
             losses.append(squared_error(h.float(), seen.sequence_targets[k].float(), alive, self.reduction))
         return torch.stack(losses).sum()
-
-
-def without(tasks: tuple[AuxiliaryTask, ...], name: str) -> tuple[AuxiliaryTask, ...]:
-    """The tasks but the one of that name."""
-    if name not in [task.name for task in tasks]:
-        raise ValueError(f"no task '{name}' among {[task.name for task in tasks]}")
-    return tuple(task for task in tasks if task.name != name)

@@ -18,7 +18,7 @@ from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
 from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
 from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.agents.optimisation import ClippedAdamW
-from ogspr.agents.protocol import Accelerator, WindowSource
+from ogspr.agents.protocol import Accelerator, Procedure, WindowSource
 from ogspr.agents.tally import Tally
 from ogspr.ops.representation import dead_share, effective_rank
 from ogspr.ops.returns import n_step_return
@@ -85,8 +85,20 @@ class Update:
             "optimise": partial(self, replay),
         }
         return {
-            name: self._accelerator.step(procedure, self._generator) for name, procedure in procedures.items()
+            name: self._accelerator.step(self._procedure(replay, run)) for name, run in procedures.items()
         }
+
+    def made_fast(self, replay: WindowSource) -> Callable[[], None]:
+        """The whole update, as its accelerator runs it."""
+        return self._accelerator.step(self._procedure(replay, partial(self, replay)))
+
+    def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
+        def changes() -> list[Tensor]:
+            parts = (self._networks.tensors() | self.tensors()).values()
+            ours = [tensor for part in parts for tensor in part.values()]
+            return [*ours, self.failures.arrived, *replay.changed_by_updates()]
+
+        return Procedure(run, changes, self._generator)
 
     def _sample(self, replay: WindowSource) -> Drawn:
         noise = self._draw_noise()

@@ -1,0 +1,43 @@
+"""The methods there are: how each is configured, built, and put to use once it has learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig, preset, preset_names
+from ogspr.agents.ogspr.policy import OGSPRPolicy
+from ogspr.agents.protocol import Agent, AgentConfig, Policy
+from ogspr.errors import unknown
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method. Agents and policies of all methods are built with the same arguments."""
+
+    name: str
+    config: type[Any]
+    presets: tuple[str, ...]
+    preset: Callable[[str, str], AgentConfig]
+    """The configuration of a preset on a suite, dmc or atari100k."""
+    agent: Callable[..., Agent]
+    policy: Callable[..., Policy]
+
+
+METHODS: dict[str, Method] = {
+    "ogspr": Method("ogspr", OGSPRConfig, preset_names(), preset, OGSPRAgent, OGSPRPolicy),
+}
+
+
+def method_of(config: AgentConfig) -> Method:
+    """The method that a configuration belongs to."""
+    return next(method for method in METHODS.values() if type(config) is method.config)
+
+
+def method_with_preset(name: str) -> Method:
+    """The method that has a preset of that name; a UserError where none has."""
+    for method in METHODS.values():
+        if name in method.presets:
+            return method
+    raise unknown("preset", name, [preset for method in METHODS.values() for preset in method.presets])

@@ -1,0 +1,201 @@
+"""`ogspr train`: from the words of a command line to a session, and what is said around it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import tyro
+from rich.console import Console
+
+from ogspr.agents.methods import METHODS
+from ogspr.errors import UserError, unknown
+from ogspr.records.display import Display, RunStatus, make_display, score_text
+from ogspr.records.run import RunFolder, read_json
+from ogspr.records.structure import changed
+from ogspr.train.evaluation import Evaluation
+from ogspr.train.options import TrainOptions
+from ogspr.train.recipes import recipe
+from ogspr.train.session import CONFIG_FORMAT, Audience, Request, Run, Session
+from ogspr.train.signals import Stopped, StopRequest
+
+ConfigT = TypeVar("ConfigT")
+DEFAULT_PRESET = "ogspr"
+
+
+@dataclass(frozen=True)
+class TrainCommand(Generic[ConfigT]):
+    """What `ogspr train` was asked for."""
+
+    options: Annotated[TrainOptions[ConfigT], tyro.conf.arg(name="")]
+    """Everything that decides how the run goes."""
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
+    """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
+    preset: str = DEFAULT_PRESET
+    """Where all other options start from: a variant of the paper, or small, which suits a CPU."""
+    seeds: tuple[int, ...] = (0,)
+    """One run for each, side by side on one device."""
+    out: Path | None = None
+    """Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>."""
+    resume: Path | None = None
+    """Go on with the run in this folder. The same command again does so, too."""
+    config: Path | None = None
+    """A TOML or JSON file with options, named as here (agent.discount = 0.98); options given here win."""
+    allow_changes: bool = False
+    """Go on with a run although options that decide its results differ from those it began with."""
+    quiet: bool = False
+    """Say only what goes wrong."""
+
+
+def defaults(task: str, preset: str | None, config: Path | None, resume: Path | None) -> TrainCommand[Any]:
+    """What holds where the command line says nothing: of a run, or of a preset and a file."""
+    if resume is not None:
+        return _of_run(resume, task or None)
+    given = _settings_file(config) if config is not None else {}
+    name = preset or str(given.pop("preset", DEFAULT_PRESET))
+    task = task or str(given.pop("task", ""))
+    seeds = tuple(given.pop("seeds", (0,)))
+    options = changed(recipe(name, task), given.get("options", given), str(config))
+    return TrainCommand(options, task=task, preset=name, seeds=seeds, config=config)
+
+
+def train(command: TrainCommand[Any], console: Console) -> list[Run]:
+    """Trains to the end, or until somebody stops it; the runs as they ended."""
+    if not command.task:
+        raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
+    if not command.seeds or len(set(command.seeds)) != len(command.seeds):
+        raise UserError(f"seeds must be different numbers, got {command.seeds}.")
+    request = Request(
+        command.task,
+        command.preset,
+        command.seeds,
+        command.options,
+        tuple(run_folders(command)),
+        command.allow_changes,
+    )
+    stop = StopRequest()
+    display = make_display(console, quiet=command.quiet)
+    try:
+        with stop.listening():
+            session = Session(request, _Spectator(display, request), stop)
+            runs = session.run()
+    except Stopped as stopped:
+        display.close()
+        console.print(f"stopped by {stopped}; the same command goes on from here, or:")
+        for folder in request.folders:
+            console.print(f"    ogspr train --resume {folder}")
+        raise
+    finally:
+        display.close()
+    if session.failed:
+        raise RunsFailed("; ".join(session.failed))
+    for run in runs:
+        console.print(f"{run.folder.path} is done: {_scores(run)}")
+    return runs
+
+
+class RunsFailed(Exception):
+    """Some runs could not go on; the others are done."""
+
+
+def run_folders(command: TrainCommand[Any]) -> list[Path]:
+    """One for each seed: the one to go on with, or runs/<task>/<preset>/seed-<seed>."""
+    if command.resume is not None:
+        return [command.resume]
+    place = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in command.task)
+    base = command.out if command.out is not None else Path("runs") / place / command.preset
+    return [base / f"seed-{seed}" for seed in command.seeds]
+
+
+def trusted_task(config: dict[str, Any], given: str | None, source: Path) -> str:
+    """The task of a run. One that names a Python function runs only if the user names it too."""
+    task = str(config["task"])
+    if given is not None and given != task:
+        raise UserError(f"{source} is of the task {task}, not {given}.")
+    if task.partition(":")[0] not in ("dmc", "atari", "gym") and given is None:
+        raise UserError(f"{source} runs the code {task}; if you trust it, name it, too: {task}.")
+    return task
+
+
+class _Spectator(Audience):
+    """Passes on to a display what happens in a session."""
+
+    def __init__(self, display: Display, request: Request) -> None:
+        self._display = display
+        self._several = len(request.seeds) > 1
+
+    def line(self, text: str) -> None:
+        self._display.line(text)
+
+    def warning(self, text: str) -> None:
+        self._display.warning(text)
+
+    def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:
+        who = f"seed {seed}  " if self._several else ""
+        scores = [episode.score for episode in evaluation.episodes]
+        spread = f"{min(scores):.1f} to {max(scores):.1f}"
+        mark = ", the best so far" if best else ""
+        self._display.line(
+            f"{who}evaluation at agent step {evaluation.occasion.agent_steps}: "
+            f"score {evaluation.mean_score:.1f} ({spread}){mark}"
+        )
+
+    def round(self, runs: Sequence[Run]) -> None:
+        self._display.show([_status(run) for run in runs])
+
+
+def _status(run: Run) -> RunStatus:
+    progress = run.trainer.progress
+    return RunStatus(
+        f"seed {run.seed}",
+        progress.agent_steps,
+        run.agent_steps,
+        progress.last_score,
+        progress.best_score,
+        run.trainer.latest,
+        run.trainer.evaluating,
+    )
+
+
+def _scores(run: Run) -> str:
+    progress = run.trainer.progress
+    return f"score {score_text(progress.last_score)}, best {score_text(progress.best_score)}"
+
+
+def _of_run(path: Path, task: str | None) -> TrainCommand[Any]:
+    folder = RunFolder(path)
+    if not folder.exists:
+        raise UserError(f"{path} is no run: it has no config.json.")
+    config = read_json(folder.config)
+    if config.get("format") != CONFIG_FORMAT:
+        raise UserError(
+            f"{folder.config} has format {config.get('format')}, this ogspr reads {CONFIG_FORMAT}."
+        )
+    if config.get("method") not in METHODS:
+        raise unknown(f"method in {folder.config}", str(config.get("method")), METHODS)
+    base: TrainOptions[Any] = TrainOptions(METHODS[config["method"]].config())
+    options = changed(base, config["options"], str(folder.config))
+    return TrainCommand(
+        options,
+        task=trusted_task(config, task, path),
+        preset=str(config["preset"]),
+        seeds=(int(config["seed"]),),
+        resume=path,
+    )
+
+
+def _settings_file(path: Path) -> dict[str, Any]:
+    """TOML or JSON; the config.json of a run will do."""
+    if path.suffix == ".json":
+        content = read_json(path)
+        known = ("preset", "task", "options")
+        return {name: content[name] for name in known if name in content} if "options" in content else content
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not TOML: {error}.") from None

@@ -1,0 +1,193 @@
+"""How a run is shown while it goes on: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+_REFRESH_SECONDS = 0.5
+_PLAIN_SECONDS = 30.0
+_SPEED_WINDOW = 40  # readings the speed is taken over
+_LOSSES = ("value_loss", "policy_loss", "observation_loss", "short_term_value_loss", "self_prediction_loss")
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run as a watcher sees it."""
+
+    label: str
+    agent_steps: int
+    total_steps: int
+    last_score: float | None
+    best_score: float | None
+    numbers: dict[str, float]  # the last row of its log
+    evaluating: bool
+
+
+class Display(Protocol):
+    """Shows lines that stay, and how far the runs are."""
+
+    def line(self, text: str) -> None: ...
+
+    def warning(self, text: str) -> None: ...
+
+    def show(self, statuses: Sequence[RunStatus]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def make_display(console: Console, *, quiet: bool) -> Display:
+    if quiet:
+        return QuietDisplay()
+    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+class QuietDisplay:
+    """Says only what went wrong."""
+
+    def __init__(self) -> None:
+        self._errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    def line(self, text: str) -> None: ...
+
+    def warning(self, text: str) -> None:
+        self._errors.print(f"warning: {text}")
+
+    def show(self, statuses: Sequence[RunStatus]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainDisplay(QuietDisplay):
+    """Lines for a file or a pipe: one of progress from time to time."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._speed = Speed()
+        self._shown = time.monotonic()
+
+    def line(self, text: str) -> None:
+        self._console.print(text)
+
+    def show(self, statuses: Sequence[RunStatus]) -> None:
+        self._speed.note(sum(status.agent_steps for status in statuses))
+        now = time.monotonic()
+        if now - self._shown < _PLAIN_SECONDS:
+            return
+        self._shown = now
+        self._console.print(summary(statuses, self._speed))
+
+
+class LiveDisplay(QuietDisplay):
+    """A table that is redrawn in place, below lines that stay."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._speed = Speed()
+        self._shown = 0.0
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def line(self, text: str) -> None:
+        self._live.console.print(text)
+
+    def warning(self, text: str) -> None:
+        self._live.console.print(f"warning: {text}")
+
+    def show(self, statuses: Sequence[RunStatus]) -> None:
+        now = time.monotonic()
+        if now - self._shown < _REFRESH_SECONDS:
+            return
+        self._shown = now
+        self._speed.note(sum(status.agent_steps for status in statuses))
+        self._live.update(status_table(statuses, self._speed), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class Speed:
+    """Agent steps a second over the last readings, of all runs together."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque(maxlen=_SPEED_WINDOW)
+
+    def note(self, agent_steps: int) -> None:
+        now = time.monotonic()
+        if not self._readings or now - self._readings[-1][0] >= _REFRESH_SECONDS:
+            self._readings.append((now, agent_steps))
+
+    def steps_a_second(self) -> float | None:
+        """None until there is something to tell."""
+        if len(self._readings) < 2:
+            return None
+        (begin, before), (end, after) = self._readings[0], self._readings[-1]
+        return (after - before) / (end - begin) if after > before else None
+
+
+def summary(statuses: Sequence[RunStatus], speed: Speed) -> str:
+    """One line."""
+    steps = ", ".join(str(status.agent_steps) for status in statuses)
+    parts = [f"agent step {steps} of {statuses[0].total_steps}", speed_text(statuses, speed)]
+    parts += [f"score {score_text(status.last_score)}" for status in statuses[:1] if len(statuses) == 1]
+    parts += [f"{name} {value:.3g}" for name, value in shown_losses(statuses[0].numbers).items()]
+    return "; ".join([*parts, f"memory {memory_text()}"])
+
+
+def status_table(statuses: Sequence[RunStatus], speed: Speed) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for status in statuses:
+        bar = ProgressBar(total=status.total_steps, completed=status.agent_steps, width=30)
+        doing = " (evaluating)" if status.evaluating else ""
+        steps = f"{status.agent_steps}/{status.total_steps}{doing}"
+        scores = f"score {score_text(status.last_score)}, best {score_text(status.best_score)}"
+        losses = "  ".join(f"{name} {value:.3g}" for name, value in shown_losses(status.numbers).items())
+        table.add_row(status.label, bar, steps, scores, losses)
+    table.add_row("", speed_text(statuses, speed), f"memory {memory_text()}")
+    return table
+
+
+def shown_losses(numbers: dict[str, float]) -> dict[str, float]:
+    return {
+        name.removesuffix("_loss"): numbers[name]
+        for name in _LOSSES
+        if name in numbers and not math.isnan(numbers[name])
+    }
+
+
+def score_text(score: float | None) -> str:
+    return "-" if score is None else f"{score:.1f}"
+
+
+def speed_text(statuses: Sequence[RunStatus], speed: Speed) -> str:
+    steps_a_second = speed.steps_a_second()
+    if steps_a_second is None:
+        return "no speed yet"
+    left = sum(max(0, status.total_steps - status.agent_steps) for status in statuses)
+    return f"{steps_a_second:.1f} steps/s, {timedelta(seconds=round(left / steps_a_second))} left"
+
+
+def memory_text() -> str:
+    """Main memory in use by this process."""
+    return f"{resident_bytes() / 1e9:.1f} GB"
+
+
+def resident_bytes() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * 4096

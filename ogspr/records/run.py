@@ -1,0 +1,86 @@
+"""The folder of one run: what lies where, and who may write there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ogspr.errors import UserError
+from ogspr.records.files import make_folder, writing, written_whole
+
+
+class RunFolder:
+    """Names of everything a run leaves on disk.
+
+    A run exists once its config.json does: that is written when all else is in place.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.manifest = path / "manifest.json"
+        self.checkpoints = path / "checkpoints"
+        self.replay = path / "replay"
+        self.policies = path / "policies"
+        self.videos = path / "videos"
+        self.tensorboard = path / "tensorboard"
+        self.train_table = path / "train.csv"
+        self.episode_table = path / "episodes.csv"
+        self.evaluation_table = path / "eval.csv"
+        self.system_table = path / "system.csv"
+        self._lock: int | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.config.exists()
+
+    def lock(self) -> None:
+        """Makes this process the only one that writes here; the system forgets it when the process ends."""
+        make_folder(self.path)
+        path = self.path / "lock"
+        with writing(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise UserError(
+                f"{self.path} is in use by process {owner}; wait for it, end it, or choose another --out."
+            ) from None
+        with writing(path):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def read_config(self) -> dict[str, Any]:
+        return read_json(self.config)
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_json(self.config, config)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a JSON file; a UserError where it is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no named values.")
+    return content
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """The whole file or none of it."""
+    written_whole(path, (json.dumps(content, indent=2) + "\n").encode())

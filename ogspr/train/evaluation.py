@@ -1,0 +1,190 @@
+"""Whole episodes of a frozen policy, side by side in environments of their own, beside training.
+
+An evaluation begins with the state in which the one before left the environments, and with weights that do
+not change meanwhile: what it finds does not depend on when, or how often, somebody has time for it. Until it
+is over, the state it began with is what is saved: a run that was killed begins it again and finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ogspr.agents.protocol import Policy, State
+from ogspr.envs.protocol import SplitStepEnvironment
+from ogspr.train.state_file import as_arrays, as_tensors
+from ogspr.types import Action, Snapshot, TimeStep
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """What is evaluated: the policy as it was after so many steps of training."""
+
+    agent_steps: int
+    frames: int
+    weights: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One whole episode."""
+
+    score: float
+    agent_steps: int
+    frames: int
+    ended: str  # terminated or truncated
+    fault: str  # how the simulator failed, if it did
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All episodes of one occasion, in an order that does not depend on who was first."""
+
+    occasion: Occasion
+    episodes: tuple[Episode, ...]
+
+    @property
+    def mean_score(self) -> float:
+        return fmean(episode.score for episode in self.episodes)
+
+
+@dataclass
+class _Seat:
+    """One environment, and the episodes that it plays one after the other."""
+
+    env: SplitStepEnvironment
+    remaining: int = 0
+    current: TimeStep | None = None
+    score: float = 0.0
+    agent_steps: int = 0
+    frames: int = 0
+    done: list[Episode] = field(default_factory=list)
+
+    @property
+    def playing(self) -> bool:
+        return self.remaining > 0
+
+    def begin(self, episodes: int) -> None:
+        self.remaining, self.done = episodes, []
+        self._reset()
+
+    def arrive(self) -> None:
+        """Takes the step that was begun."""
+        step = self.env.finish_step()
+        self.current = step
+        self.score += step.score
+        self.agent_steps += 1
+        self.frames += step.frames
+        if step.last:
+            ended = "terminated" if step.terminated else "truncated"
+            self.done.append(Episode(self.score, self.agent_steps, self.frames, ended, step.fault))
+            self.remaining -= 1
+            self._reset()
+
+    def _reset(self) -> None:
+        self.score, self.agent_steps, self.frames = 0.0, 0, 0
+        if self.playing:
+            self.current = self.env.reset()
+
+
+class Evaluator:
+    """Plays `episodes` episodes in `environments`, which share them out in turn.
+
+    Args:
+        policy: Acts for all environments at once, with the weights of the occasion.
+        environments: Restored by `load_state_dict`, or fresh.
+    """
+
+    def __init__(self, policy: Policy, environments: Sequence[SplitStepEnvironment], episodes: int) -> None:
+        self._policy = policy
+        self._seats = [_Seat(env) for env in environments]
+        self._episodes = episodes
+        self._used = False  # else the environments are fresh, and have no state yet
+        self._starts: list[Snapshot] = []  # of the evaluation that goes on
+        self._occasion: Occasion | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._occasion is not None
+
+    def begin(self, occasion: Occasion) -> None:
+        """Starts an evaluation; the one before must be over."""
+        if self.busy:
+            raise RuntimeError("the last evaluation is not over")
+        self._starts = self._snapshots()
+        self._begin(occasion)
+
+    def advance(self, *, wait: bool) -> Evaluation | None:
+        """One step of every environment, if all are ready or `wait`; the result after the last one."""
+        playing = [seat for seat in self._seats if seat.playing]
+        if not wait and not all(seat.env.step_ready() for seat in playing):
+            return None
+        for seat in playing:
+            seat.arrive()
+        if any(seat.playing for seat in self._seats):
+            self._begin_steps()
+            return None
+        return self._finish()
+
+    def close(self) -> None:
+        for seat in self._seats:
+            seat.env.close()
+
+    def state_dict(self) -> State:
+        occasion = self._occasion
+        return {
+            "environments": self._starts if occasion else self._snapshots(),
+            "occasion": occasion
+            and {
+                "agent_steps": occasion.agent_steps,
+                "frames": occasion.frames,
+                "weights": as_arrays(dict(occasion.weights)),
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Into fresh environments; an evaluation that was going on begins again."""
+        self._starts = state["environments"]
+        for seat, snapshot in zip(self._seats, self._starts, strict=False):
+            seat.env.restore(snapshot)
+        self._used = bool(self._starts)
+        if (saved := state["occasion"]) is not None:
+            self._begin(Occasion(saved["agent_steps"], saved["frames"], as_tensors(saved["weights"])))
+
+    def _snapshots(self) -> list[Snapshot]:
+        return [seat.env.snapshot() for seat in self._seats] if self._used else []
+
+    def _begin(self, occasion: Occasion) -> None:
+        self._policy.load_weights(occasion.weights)
+        self._occasion = occasion
+        self._used = True
+        share, more = divmod(self._episodes, len(self._seats))
+        for place, seat in enumerate(self._seats):
+            seat.begin(share + (place < more))
+        self._begin_steps()
+
+    def _begin_steps(self) -> None:
+        """Acts for all, also for those who are done: a fixed number is what makes acting fast."""
+        pictures = np.stack([_observation(seat) for seat in self._seats])
+        actions: Action = self._policy.act(pictures)
+        for seat, action in zip(self._seats, actions, strict=True):
+            if seat.playing:
+                seat.env.begin_step(action)
+
+    def _finish(self) -> Evaluation:
+        occasion = self._occasion
+        assert occasion is not None
+        self._occasion, self._starts = None, []
+        most = max(len(seat.done) for seat in self._seats)
+        in_turn = [seat.done[turn] for turn in range(most) for seat in self._seats if turn < len(seat.done)]
+        return Evaluation(occasion, tuple(in_turn))
+
+
+def _observation(seat: _Seat) -> Any:
+    assert seat.current is not None
+    return seat.current.observation

@@ -1,0 +1,96 @@
+"""A policy in a file: weights and what is needed to use them, nothing that could execute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ogspr.agents.methods import METHODS, method_of
+from ogspr.agents.protocol import AgentConfig, Policy
+from ogspr.errors import UserError, unknown
+from ogspr.records.structure import changed, plain
+from ogspr.records.tree import load_tree, save_tree
+from ogspr.train.execution import Execution, default_execution
+from ogspr.train.policies import make_policy
+from ogspr.train.state_file import as_arrays, as_tensors
+from ogspr.types import ActionSpec, ContinuousActions, DiscreteActions, EnvSpec
+
+_KIND = "ogspr-policy-1"
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """What a policy file holds."""
+
+    config: AgentConfig
+    spec: EnvSpec
+    weights: Mapping[str, Tensor]
+    origin: dict[str, Any]
+    """Where it comes from: task, seed, agent steps, score."""
+
+    def made(self, device: torch.device, execution: Execution | None = None) -> Policy:
+        """A policy that acts; a UserError where the weights do not fit what the file says of itself."""
+        policy = make_policy(self.config, self.spec, device, execution or default_execution(device.type))
+        try:
+            policy.load_weights(self.weights)
+        except ValueError as error:
+            raise UserError(f"this policy cannot be used: {error}.") from None
+        return policy
+
+
+def save_policy(path: Path, policy: SavedPolicy) -> None:
+    tree: dict[str, Any] = {
+        "method": method_of(policy.config).name,
+        "config": plain(policy.config),
+        "environment": _plain_spec(policy.spec),
+        "origin": policy.origin,
+        "weights": as_arrays(dict(policy.weights)),
+    }
+    save_tree(path, tree, _KIND)
+
+
+def load_policy(path: Path) -> SavedPolicy:
+    """What was saved; a UserError where the file is damaged or holds something else."""
+    tree = load_tree(path, _KIND)
+    try:
+        method, spec = tree["method"], _spec(tree["environment"])
+        if method not in METHODS:
+            raise unknown(f"method in {path}", str(method), METHODS)
+        config = changed(METHODS[method].config(), tree["config"], str(path))
+        return SavedPolicy(config, spec, as_tensors(tree["weights"]), dict(tree["origin"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def _plain_spec(spec: EnvSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "frame_shape": list(spec.frame_shape),
+        "frame_stack": spec.frame_stack,
+        "actions": {"kind": type(spec.actions).__name__, "size": spec.actions.vector_size},
+        "action_repeat": spec.action_repeat,
+        "episode_steps": spec.episode_steps,
+        "protocol": dict(spec.protocol),
+        "versions": dict(spec.versions),
+    }
+
+
+def _spec(saved: dict[str, Any]) -> EnvSpec:
+    kinds = {kind.__name__: kind for kind in (ContinuousActions, DiscreteActions)}
+    actions: ActionSpec = kinds[saved["actions"]["kind"]](int(saved["actions"]["size"]))
+    channels, height, width = (int(size) for size in saved["frame_shape"])
+    return EnvSpec(
+        name=str(saved["name"]),
+        frame_shape=(channels, height, width),
+        frame_stack=int(saved["frame_stack"]),
+        actions=actions,
+        action_repeat=int(saved["action_repeat"]),
+        episode_steps=saved["episode_steps"],
+        protocol=dict(saved["protocol"]),
+        versions=dict(saved["versions"]),
+    )

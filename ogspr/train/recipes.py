@@ -1,0 +1,59 @@
+"""Where a run starts from before a user changes anything: the options for a preset on a task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ogspr.agents.methods import METHODS, method_with_preset
+from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
+from ogspr.envs import EnvOptions
+from ogspr.errors import unknown
+from ogspr.train.options import EvaluationOptions, TrainOptions
+
+SMALL = "small"
+_DMC_STEPS, _HUMANOID_STEPS, _ATARI_STEPS, _OTHER_STEPS = 500_000, 2_000_000, 100_000, 100_000
+
+
+def recipe_names() -> tuple[str, ...]:
+    return (*(name for method in METHODS.values() for name in method.presets), SMALL)
+
+
+def recipe(name: str, task: str) -> TrainOptions[Any]:
+    """The options of a run as in the paper, or `small`: for a CPU."""
+    if name not in recipe_names():
+        raise unknown("preset", name, recipe_names())
+    if name == SMALL:
+        return small()
+    suite = "atari100k" if task.startswith("atari:") else "dmc"
+    config = method_with_preset(name).preset(name, suite)
+    return TrainOptions(agent=config, agent_steps=_agent_steps(task))
+
+
+def small() -> TrainOptions[OGSPRConfig]:
+    """All of the method with everything smaller: minutes on two cores, not the paper's numbers."""
+    config = replace(
+        preset("ogspr"),
+        sizes=Sizes(16, 128, 128, 128, 128, 128, 128, 64),
+        batch_size=32,
+        learning_rate=1e-3,
+        target_period=100,
+        random_steps=500,
+        shift_pad=2,
+    )
+    return TrainOptions(
+        agent=config,
+        agent_steps=4_000,
+        log_every=250,
+        env=EnvOptions(image_size=48, action_repeat=4),
+        evaluation=EvaluationOptions(every=1_000, episodes=4, environments=2),
+    )
+
+
+def _agent_steps(task: str) -> int:
+    """The paper's length of training."""
+    if task.startswith("atari:"):
+        return _ATARI_STEPS
+    if task.startswith("dmc:") or not task:
+        return _HUMANOID_STEPS if task.startswith("dmc:humanoid-") else _DMC_STEPS
+    return _OTHER_STEPS

@@ -1,0 +1,62 @@
+"""Ctrl-C and SIGTERM: the first asks for a good end, the second ends at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(Exception):
+    """The user or the system asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class StopRequest:
+    """Remembers that somebody asked for the end, until the loop comes to a place where it can end."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._at_once = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, nothing is half done that matters: a request raises Stopped where it is heard."""
+        self.obey()
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def obey(self) -> None:
+        """Raises Stopped if somebody asked."""
+        if self._number is not None:
+            raise Stopped(self._number)
+
+    @property
+    def heard(self) -> bool:
+        return self._number is not None
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        if self._number is not None:
+            os._exit(128 + number)  # asked twice: no file is ever half written, so nothing is lost
+        self._number = number
+        if self._at_once:
+            raise Stopped(number)
