@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -130,9 +130,8 @@ def train() -> int:
 
 def _train(arguments: list[str]) -> int:
     """In two looks: the preset, the task and the file decide what the defaults of all other options are."""
-    from ogspr.commands.train import RunsFailed, TrainCommand, defaults
+    from ogspr.commands.train import TrainCommand, defaults
     from ogspr.commands.train import train as run
-    from ogspr.train.signals import Stopped
 
     task = arguments[0] if arguments and not arguments[0].startswith("-") else ""
     config, resume = _value_of("--config", arguments), _value_of("--resume", arguments)
@@ -151,14 +150,7 @@ def _train(arguments: list[str]) -> int:
         args=arguments,
         config=(tyro.conf.AvoidSubcommands,),
     )
-    try:
-        run(command, _console())
-    except Stopped as stopped:
-        return stopped.exit_code
-    except RunsFailed as failure:
-        print(f"{_PROGRAM}: {failure}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+    return _until_stopped(lambda: run(command, _console()))
 
 
 def _value_of(option: str, arguments: list[str]) -> str | None:
@@ -169,6 +161,123 @@ def _value_of(option: str, arguments: list[str]) -> str | None:
         if argument.startswith(f"{option}="):
             return argument.partition("=")[2]
     return None
+
+
+def quickstart(out: Path | None = None) -> int:
+    """Train the embedded default: minutes on two cores; ends with a curve and a video.
+
+    Args:
+        out: Folder for the run; if left out, runs/<task>/<preset>.
+    """
+    from ogspr.commands.quickstart import quickstart as run
+
+    return _until_stopped(lambda: run(out, _console()))
+
+
+def _until_stopped(run: Callable[[], object]) -> int:
+    """The exit code of something that trains."""
+    from ogspr.commands.train import RunsFailed
+    from ogspr.train.signals import Stopped
+
+    try:
+        run()
+    except Stopped as stopped:
+        return stopped.exit_code
+    except RunsFailed as failure:
+        print(f"{_PROGRAM}: {failure}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def evaluate(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    policy: Literal["best", "last"] = "best",
+    episodes: int = 10,
+    seed: int = 1_000_000,
+    task: str | None = None,
+    workers: bool = True,
+    out: Path | None = None,
+) -> int:
+    """Play whole episodes with a trained policy, without noise, and print every score.
+
+    Args:
+        run: The folder of a run, or a policy file.
+        policy: Which one of the run.
+        episodes: How many episodes, up to ten side by side.
+        seed: Seed of the first environment; the others have the next ones.
+        task: Needed where the task is code of your own: says that you trust it.
+        workers: Run every environment in a process of its own.
+        out: A csv file for the scores.
+    """
+    from ogspr.commands.policy import evaluate as run_command
+
+    run_command(
+        run,
+        policy=policy,
+        task=task,
+        episodes=episodes,
+        seed=seed,
+        workers=workers,
+        out=out,
+        console=_console(),
+    )
+    return 0
+
+
+def play(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    policy: Literal["best", "last"] = "best",
+    episodes: int = 1,
+    grid: bool = False,
+    seed: int = 1_000_000,
+    task: str | None = None,
+    workers: bool = True,
+    out: Path | None = None,
+) -> int:
+    """Film a trained policy.
+
+    Args:
+        run: The folder of a run, or a policy file.
+        policy: Which one of the run.
+        episodes: How many episodes.
+        grid: Show the episodes side by side instead of one after the other.
+        seed: Seed of the first episode; the others have the next ones.
+        task: Needed where the task is code of your own: says that you trust it.
+        workers: Run every environment in a process of its own.
+        out: An .mp4 or .gif file; if left out, in the folder of the run.
+    """
+    from ogspr.commands.policy import play as run_command
+
+    run_command(
+        run,
+        policy=policy,
+        task=task,
+        episodes=episodes,
+        seed=seed,
+        grid=grid,
+        workers=workers,
+        out=out,
+        console=_console(),
+    )
+    return 0
+
+
+def export(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.safetensors")],
+    policy: Literal["best", "last"] = "best",
+) -> int:
+    """Write the policy of a run to a small file for `ogspr.load`.
+
+    Args:
+        run: The folder of a run.
+        out: The file.
+        policy: Which one of the run.
+    """
+    from ogspr.commands.policy import export as run_command
+
+    run_command(run, policy=policy, out=out, console=_console())
+    return 0
 
 
 def bench() -> int:
@@ -215,7 +324,11 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "tasks": tasks,
     "rollout": rollout,
+    "quickstart": quickstart,
     "train": train,
+    "eval": evaluate,
+    "play": play,
+    "export": export,
     "bench": bench,
 }
 _BENCHES: dict[str, Callable[..., int]] = {"env": bench_env, "update": bench_update}

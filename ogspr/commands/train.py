@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from ogspr.agents.methods import METHODS
+from ogspr.envs import SUITES
 from ogspr.errors import UserError, unknown
 from ogspr.records.display import Display, RunStatus, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
@@ -82,18 +83,15 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
         with stop.listening():
             session = Session(request, _Spectator(display, request), stop)
             runs = session.run()
+        if session.failed:
+            raise RunsFailed("; ".join(session.failed))
+        for run in runs:
+            display.line(f"{run.folder.path} is done: {_scores(run)}")
     except Stopped as stopped:
-        display.close()
-        console.print(f"stopped by {stopped}; the same command goes on from here, or:")
-        for folder in request.folders:
-            console.print(f"    ogspr train --resume {folder}")
+        display.line(f"stopped by {stopped}; {_how_to_go_on(request)}")
         raise
     finally:
         display.close()
-    if session.failed:
-        raise RunsFailed("; ".join(session.failed))
-    for run in runs:
-        console.print(f"{run.folder.path} is done: {_scores(run)}")
     return runs
 
 
@@ -110,13 +108,13 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
     return [base / f"seed-{seed}" for seed in command.seeds]
 
 
-def trusted_task(config: dict[str, Any], given: str | None, source: Path) -> str:
+def trusted_task(config: Mapping[str, Any], given: str | None, source: Path, how: str) -> str:
     """The task of a run. One that names a Python function runs only if the user names it too."""
     task = str(config["task"])
     if given is not None and given != task:
         raise UserError(f"{source} is of the task {task}, not {given}.")
-    if task.partition(":")[0] not in ("dmc", "atari", "gym") and given is None:
-        raise UserError(f"{source} runs the code {task}; if you trust it, name it, too: {task}.")
+    if task.partition(":")[0] not in SUITES and given is None:
+        raise UserError(f"{source} would run the code {task}; if you trust it, say so: {how.format(task)}")
     return task
 
 
@@ -145,6 +143,15 @@ class _Spectator(Audience):
 
     def round(self, runs: Sequence[Run]) -> None:
         self._display.show([_status(run) for run in runs])
+
+
+def _how_to_go_on(request: Request) -> str:
+    begun = [path for path in request.folders if RunFolder(path).exists]
+    if not begun:
+        return "nothing had begun yet."
+    own_code = "" if request.task.partition(":")[0] in SUITES else f"{request.task} "
+    commands = "\n".join(f"    ogspr train {own_code}--resume {path}" for path in begun)
+    return f"everything is saved. The same command goes on from here, or:\n{commands}"
 
 
 def _status(run: Run) -> RunStatus:
@@ -180,7 +187,7 @@ def _of_run(path: Path, task: str | None) -> TrainCommand[Any]:
     options = changed(base, config["options"], str(folder.config))
     return TrainCommand(
         options,
-        task=trusted_task(config, task, path),
+        task=trusted_task(config, task, path, f"ogspr train {{}} --resume {path}"),
         preset=str(config["preset"]),
         seeds=(int(config["seed"]),),
         resume=path,

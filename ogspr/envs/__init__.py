@@ -2,11 +2,12 @@
 
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
-from ogspr.envs.registry import launch, make
+from ogspr.envs.registry import SUITES, launch, make
 from ogspr.envs.resilient import InexactState, ResilientEnvironment
 from ogspr.envs.worker import WorkerDied, WorkerError
 
 __all__ = [
+    "SUITES",
     "EnvOptions",
     "Environment",
     "InexactState",

@@ -22,6 +22,7 @@ _SUITES: dict[str, Callable[[str, int, bool, EnvOptions], Environment]] = {
     "atari": atari.make,
     "gym": lambda env_id, seed, _training, options: PixelEnvironment(gym.make_source(env_id, seed, options)),
 }
+SUITES = tuple(_SUITES)
 _LARGEST_SEED = 2**32 - 1  # of numpy's RandomState, which dm_control uses
 
 

@@ -16,15 +16,16 @@ from ogspr.records.files import FileStamp, written_whole
 from ogspr.types import Saved
 
 Arrays = dict[str, npt.NDArray[Any]]
+_HEADER = "ogspr"
 _ARRAY = "__array__"  # in the tree, stands for the array of that name
 
 
 def save_tree(path: Path, tree: Saved, kind: str) -> FileStamp:
     """Writes the file whole or not at all: a name that exists is complete. `kind` says what it holds."""
     arrays: Arrays = {}
-    outline = json.dumps(_outline(tree, arrays))
-    data = save(arrays, {"kind": kind, "tree": outline})
-    return written_whole(path, data)
+    # One entry: several would come in an arbitrary order, and the same tree would give different files.
+    outline = json.dumps({"kind": kind, "tree": _outline(tree, arrays)})
+    return written_whole(path, save(arrays, {_HEADER: outline}))
 
 
 def load_tree(path: Path, kind: str) -> Any:
@@ -35,11 +36,12 @@ def load_tree(path: Path, kind: str) -> Any:
         arrays: Arrays = load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot read {path}: {error}; use another file.") from None
-    if header.get("kind") != kind:
-        raise UserError(f"{path} is not of the kind {kind}, but {header.get('kind', 'of none')}.")
     try:
-        return _filled(json.loads(header["tree"]), arrays)
-    except (KeyError, ValueError, RecursionError) as error:
+        content = json.loads(header.get(_HEADER, '{"kind": "of none"}'))
+        if content["kind"] != kind:
+            raise UserError(f"{path} is not of the kind {kind}, but {content['kind']}.")
+        return _filled(content["tree"], arrays)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(
             f"cannot read {path}: its outline is damaged ({error!r}); use another file."
         ) from None

@@ -13,6 +13,7 @@ from torch import Tensor
 from ogspr.agents.methods import METHODS, method_of
 from ogspr.agents.protocol import AgentConfig, Policy
 from ogspr.errors import UserError, unknown
+from ogspr.records.run import RunFolder
 from ogspr.records.structure import changed, plain
 from ogspr.records.tree import load_tree, save_tree
 from ogspr.train.execution import Execution, default_execution
@@ -21,6 +22,7 @@ from ogspr.train.state_file import as_arrays, as_tensors
 from ogspr.types import ActionSpec, ContinuousActions, DiscreteActions, EnvSpec
 
 _KIND = "ogspr-policy-1"
+BEST, LAST = "best", "last"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,24 @@ def load_policy(path: Path) -> SavedPolicy:
         return SavedPolicy(config, spec, as_tensors(tree["weights"]), dict(tree["origin"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error!r}.") from None
+
+
+def policy_path(run: Path, which: str) -> Path:
+    return RunFolder(run).policies / f"{which}.safetensors"
+
+
+def find_policy(path: Path, which: str) -> Path:
+    """A policy file: `path` itself, or the best or last one of the run whose folder it is."""
+    if which not in (BEST, LAST):
+        raise unknown("policy", which, (BEST, LAST))
+    if path.is_dir():
+        found = policy_path(path, which)
+        if not found.exists():
+            raise UserError(f"{path} has no {which} policy; a run has one after its first evaluation.")
+        return found
+    if not path.exists():
+        raise UserError(f"{path} does not exist; give the folder of a run, or a policy file.")
+    return path
 
 
 def _plain_spec(spec: EnvSpec) -> dict[str, Any]:

@@ -10,10 +10,8 @@ from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, known
 from ogspr.records.tables import Table
 from ogspr.train.evaluation import Evaluation
-from ogspr.train.policy_file import SavedPolicy, save_policy
+from ogspr.train.policy_file import BEST, LAST, SavedPolicy, policy_path, save_policy
 from ogspr.types import EnvSpec
-
-BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 class RunRecords:
@@ -46,6 +44,8 @@ class RunRecords:
         self._sinks = sinks
         self._listen = listen
         paths = (folder.train_table, folder.episode_table, folder.evaluation_table)
+        system = folder.system_table
+        self._system = Table(system, system.stat().st_size if sizes and system.exists() else 0)
         self._tables = {path.name: Table(path, sizes.get(path.name, 0)) for path in paths}
 
     def train(self, row: dict[str, float]) -> None:
@@ -73,18 +73,22 @@ class RunRecords:
         self._append(self._folder.evaluation_table.name, rows)
         origin = self._origin | {"agent_steps": occasion.agent_steps, "score": evaluation.mean_score}
         policy = SavedPolicy(self._config, self._spec, occasion.weights, origin)
-        save_policy(self._folder.policies / LAST, policy)
+        save_policy(policy_path(self._folder.path, LAST), policy)
         if best:
-            save_policy(self._folder.policies / BEST, policy)
+            save_policy(policy_path(self._folder.path, BEST), policy)
         self._tell(occasion.agent_steps, {"eval/score": evaluation.mean_score})
         self._listen(evaluation, best)
+
+    def system(self, row: dict[str, float]) -> None:
+        """What depends on the machine and the hour: kept apart from what a run finds, and never cut off."""
+        self._system.append([row])
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each csv file, all of them safe."""
         return {name: table.safe_size() for name, table in self._tables.items()}
 
     def close(self) -> None:
-        for table in self._tables.values():
+        for table in (*self._tables.values(), self._system):
             table.close()
         for sink in self._sinks:
             sink.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ogspr.agents.protocol import AgentConfig
 from ogspr.envs import InexactState, ResilientEnvironment, WorkerDied, launch
 from ogspr.errors import SnapshotError, UserError
 from ogspr.records.checkpoints import Checkpoint, Checkpoints
+from ogspr.records.display import resident_bytes
 from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
@@ -27,6 +29,7 @@ from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners
+from ogspr.train.memory import keep_freed_memory
 from ogspr.train.options import TrainOptions, decisive
 from ogspr.train.policies import make_policy
 from ogspr.train.run_records import RunRecords
@@ -74,11 +77,11 @@ class Run:
     folder: RunFolder
     learner: Learner
     trainer: Trainer
-    environments: list[ResilientEnvironment]
     records: RunRecords
     checkpoints: Checkpoints
     journal: Journal
     agent_steps: int  # in all
+    noted: dict[str, float] = field(default_factory=dict)  # the row of the log that system.csv knows of
 
     def save(self) -> None:
         """A checkpoint of the state between two rounds."""
@@ -92,12 +95,6 @@ class Run:
         }
         self.checkpoints.save(self.trainer.progress.agent_steps, state, pieces)
 
-    def close(self) -> None:
-        for env in self.environments:
-            env.close()
-        self.records.close()
-        self.folder.unlock()
-
 
 class Session:
     """Opens the runs of a request, trains them, and closes them again."""
@@ -110,18 +107,18 @@ class Session:
         self._execution = _execution(request.options, self._device)
         self._folders = [RunFolder(path) for path in request.folders]
         self.failed: list[str] = []  # runs that could not go on
+        self._began = time.monotonic()
 
     def run(self) -> list[Run]:
         """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
+        if self._device.type == "cpu":
+            keep_freed_memory()
         if self._request.options.compute.threads is not None:
             torch.set_num_threads(self._request.options.compute.threads)
-        with self._stop.at_once():
-            runs = self._open()
-        try:
+        with contextlib.ExitStack() as self._closing:
+            with self._stop.at_once():
+                runs = self._open()
             self._train(runs)
-        finally:
-            for run in runs:
-                run.close()
         return runs
 
     # --- the loop -------------------------------------------------------------------------------
@@ -132,6 +129,7 @@ class Session:
         while active:
             for half in (Trainer.begin_round, Trainer.finish_round):
                 active = [run for run in active if self._survives(run, half)]
+            self._note_system(active)
             self._audience.round(runs)
             if self._stop.heard or clock.due():
                 for run in active:
@@ -140,6 +138,23 @@ class Session:
             for run in [run for run in active if run.trainer.finished]:
                 run.save()
                 active.remove(run)
+
+    def _note_system(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            row = run.trainer.latest
+            if row and row is not run.noted:
+                run.noted = row
+                run.records.system(self._system_row(int(row["agent_steps"])))
+
+    def _system_row(self, agent_steps: int) -> dict[str, float]:
+        on_gpu = torch.cuda.memory_allocated(self._device) if self._device.type == "cuda" else 0
+        return {
+            "agent_steps": agent_steps,
+            "unix_time": round(time.time(), 3),
+            "seconds": round(time.monotonic() - self._began, 3),
+            "memory_bytes": resident_bytes(),
+            "gpu_memory_bytes": on_gpu,
+        }
 
     def _survives(self, run: Run, half: Callable[[Trainer], None]) -> bool:
         """Runs share a process, not their fate."""
@@ -159,10 +174,13 @@ class Session:
     def _open(self) -> list[Run]:
         for folder in self._folders:
             folder.lock()
+            self._closing.callback(folder.unlock)
         stored = [folder.read_config() if folder.exists else None for folder in self._folders]
         for folder, seed, config in zip(self._folders, self._request.seeds, stored, strict=True):
             self._check_config(folder, seed, config)
         environments = [self._launch(seed) for seed in self._request.seeds]
+        for env in (env for envs in environments for env in envs):
+            self._closing.callback(env.close)
         spec = environments[0][0].spec  # waits until it is built
         capacity = self._capacity(spec, stored)
         settings = self._settings(spec, capacity)
@@ -204,15 +222,14 @@ class Session:
             state["tables"] if state else {},
             partial(self._audience.evaluation, seed),
         )
+        self._closing.callback(records.close)
         evaluator = Evaluator(policy, evaluation_envs, options.evaluation.episodes)
         schedule = Schedule(
             options.agent_steps, options.evaluation.every, options.log_every, overlap=self._overlap
         )
         trainer = Trainer(learner, train_env, evaluator, records, schedule)
         journal = Journal(folder.replay, found.pieces if found else ())
-        run = Run(
-            seed, folder, learner, trainer, environments, records, checkpoints, journal, options.agent_steps
-        )
+        run = Run(seed, folder, learner, trainer, records, checkpoints, journal, options.agent_steps)
         if found is not None and state is not None:
             self._resume(run, found, state)
         else:
@@ -237,6 +254,7 @@ class Session:
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{found.path} does not fit these settings: {error}.") from None
         add_to_manifest(run.folder.manifest, self._manifest(run.learner.spec))
+        run.folder.write_config(self._config(run.seed, run.learner.replay.shape.capacity))
         self._audience.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
 
     def _launch(self, seed: int) -> list[ResilientEnvironment]:

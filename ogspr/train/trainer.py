@@ -68,7 +68,7 @@ class Trainer:
         schedule: Schedule,
     ) -> None:
         self.progress = Progress()
-        self.latest: dict[str, float] = {}  # the last row of the log
+        self.latest: dict[str, float] = {}  # the last row of the log; a new one is another object
         self._learner = learner
         self._env = env
         self._evaluator = evaluator

@@ -1,5 +1,8 @@
+import pickle
+
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from ogspr.errors import UserError
 from ogspr.records.tree import load_tree, save_tree
@@ -46,6 +49,40 @@ def test_a_file_that_was_cut_off_anywhere_is_refused(tmp_path):
         path.write_bytes(data[:length])
         with pytest.raises(UserError, match="cannot read"):
             load_tree(path, "test")
+
+
+def test_the_same_tree_gives_the_same_file(tmp_path):
+    files = [tmp_path / f"{number}" for number in range(20)]
+    for file in files:
+        save_tree(file, TREE, "test")
+    assert len({file.read_bytes() for file in files}) == 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"ogspr": "{"},
+        {"ogspr": "[]"},
+        {"ogspr": "{}"},
+        {"ogspr": '{"kind": "test"}'},
+        {"ogspr": '{"kind": "test", "tree": {"__array__": "nothing"}}'},
+    ],
+)
+def test_a_foreign_or_damaged_outline_is_refused(tmp_path, header):
+    (tmp_path / "tree").write_bytes(save({"a": np.zeros(1)}, header))
+    with pytest.raises(UserError, match=r"cannot read|not of the kind"):
+        load_tree(tmp_path / "tree", "test")
+
+
+def test_a_pickle_is_refused_unopened(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (print, ("executed",))
+
+    (tmp_path / "tree").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(UserError, match="cannot read"):
+        load_tree(tmp_path / "tree", "test")
 
 
 def test_another_kind_is_refused(tmp_path):

@@ -31,11 +31,11 @@ def tiny_options(**changes) -> TrainOptions:
     )
     options = TrainOptions(
         agent=config,
-        agent_steps=240,
+        agent_steps=150,
         log_every=20,
         workers=False,
         env=EnvOptions(image_size=36),
-        evaluation=EvaluationOptions(every=60, episodes=3, environments=2, overlap=True),
+        evaluation=EvaluationOptions(every=50, episodes=3, environments=2, overlap=True),
         compute=ComputeOptions(device="cpu", threads=1),
         keep=KeepOptions(checkpoint_minutes=100.0),
     )

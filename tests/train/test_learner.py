@@ -225,7 +225,7 @@ def test_an_update_without_a_window_to_draw_is_refused_at_any_time():
     step = TimeStep(np.zeros(CONTINUOUS.observation_shape, np.uint8), 0.0, 0.0, False, False, 1, np.zeros(0))
     for _ in range(learner.replay.shape.capacity):  # episodes of no step push everything else out
         learner.begin(step)
-    with pytest.raises(RuntimeError, match="no window of"):
+    with pytest.raises(UserError, match="no window of"):
         learner.update()
 
 

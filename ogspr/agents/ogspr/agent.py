@@ -21,6 +21,7 @@ from ogspr.agents.ogspr.policy import policy_weights
 from ogspr.agents.ogspr.update import Update
 from ogspr.agents.optimisation import copy_state
 from ogspr.agents.protocol import Accelerator, State, WindowSource
+from ogspr.errors import UserError
 from ogspr.nets.mlp import MLP
 from ogspr.types import Action, EnvSpec, UInt8Array
 
@@ -105,7 +106,10 @@ class OGSPRAgent:
         step = self._step_on(replay)
         for horizon in {self.config.n_step, self.config.sequence_horizon} - {0}:
             if not replay.valid_starts(horizon):
-                raise RuntimeError(f"no window of {horizon} steps is stored; add more steps before updating")
+                raise UserError(
+                    f"no window of {horizon} steps is stored to learn from; "
+                    "take more random steps before the first update, or predict fewer."
+                )
         if self.updates % self.config.target_period == 0:
             self._networks.sync_targets()
             if self.config.reward_scaling == "mean-absolute":

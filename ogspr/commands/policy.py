@@ -1,0 +1,227 @@
+"""`ogspr eval`, `ogspr play`, `ogspr export`: what a trained policy can be used for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Literal
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.filesize import decimal
+
+from ogspr.agents.protocol import Policy
+from ogspr.commands.train import trusted_task
+from ogspr.commands.video import VideoFile
+from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch
+from ogspr.errors import UserError, require_positive
+from ogspr.records.files import claim_file, write_csv
+from ogspr.records.run import RunFolder
+from ogspr.records.structure import changed
+from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
+from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy
+from ogspr.types import TimeStep, UInt8Array
+
+Which = Literal["best", "last"]
+_SIDE_BY_SIDE = 10  # environments, at most
+
+
+@dataclass(frozen=True)
+class Source:
+    """A policy, and the environment it was trained in."""
+
+    path: Path
+    saved: SavedPolicy
+    task: str
+    options: EnvOptions
+
+    @property
+    def text(self) -> str:
+        origin = self.saved.origin
+        return f"{self.path}: {self.task}, seed {origin.get('seed')}, agent step {origin.get('agent_steps')}"
+
+
+def evaluate(
+    path: Path,
+    *,
+    policy: Which,
+    task: str | None,
+    episodes: int,
+    seed: int,
+    workers: bool,
+    out: Path | None,
+    console: Console,
+) -> Evaluation:
+    """Plays whole episodes without noise; prints every score, writes them as csv."""
+    require_positive(episodes=episodes)
+    source = open_source(path, policy, task)
+    if out is not None:
+        claim_file(out)
+    console.print(source.text)
+    evaluation = _evaluation(source, episodes, seed, workers)
+    for number, episode in enumerate(evaluation.episodes, start=1):
+        fault = f"; simulator fault: {episode.fault}" if episode.fault else ""
+        console.print(
+            f"episode {number:<3} score {episode.score:8.1f}   {episode.agent_steps} agent steps, "
+            f"{episode.ended}{fault}"
+        )
+    scores = [episode.score for episode in evaluation.episodes]
+    spread = f" +- {stdev(scores):.1f} (standard deviation)" if len(scores) > 1 else ""
+    console.print(f"mean        score {fmean(scores):8.1f}{spread}")
+    if out is not None:
+        header = ("episode", "score", "agent_steps", "frames", "ended", "fault")
+        rows = [
+            (number, e.score, e.agent_steps, e.frames, e.ended, e.fault)
+            for number, e in enumerate(evaluation.episodes, start=1)
+        ]
+        write_csv(out, header, rows)
+        console.print(f"written     {out}")
+    return evaluation
+
+
+def play(
+    path: Path,
+    *,
+    policy: Which,
+    task: str | None,
+    episodes: int,
+    seed: int,
+    grid: bool,
+    workers: bool,
+    out: Path | None,
+    console: Console,
+) -> Path:
+    """Films whole episodes: one after the other, or side by side as tiles of one picture."""
+    require_positive(episodes=episodes)
+    source = open_source(path, policy, task)
+    video = out if out is not None else _default_video(path, policy)
+    VideoFile.check(video)
+    console.print(source.text)
+    acting = source.saved.made(_device())
+    start = partial(launch, source.task, options=source.options, worker=workers)
+    players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
+    recorder = VideoFile(video)
+    try:
+        scores = _film_grid(players, recorder) if grid else _film_in_turn(players, recorder)
+    finally:
+        recorder.close()
+    console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
+    console.print(f"written     {video}")
+    return video
+
+
+def export(path: Path, *, policy: Which, out: Path, console: Console) -> None:
+    """Copies the policy file of a run: weights of encoder and policy, nothing else."""
+    source = find_policy(path, policy)
+    saved = load_policy(source)  # refuses a damaged one
+    if out.suffix != ".safetensors":
+        raise UserError(f"a policy file must end in .safetensors, got {out.name}.")
+    claim_file(out)
+    shutil.copyfile(source, out)
+    origin = saved.origin
+    console.print(
+        f"written     {out} ({decimal(out.stat().st_size)}): {origin.get('task')}, "
+        f"agent step {origin.get('agent_steps')}, score {origin.get('score'):.1f}"
+    )
+    console.print(f"use it      agent = ogspr.load({str(out)!r}); action = agent.act(observation)")
+
+
+def open_source(path: Path, which: str, task: str | None) -> Source:
+    file = find_policy(path, which)
+    saved = load_policy(file)
+    folder = RunFolder(path)
+    options = EnvOptions()
+    if path.is_dir() and folder.exists:
+        options = changed(options, folder.read_config()["options"]["env"], str(folder.config))
+    else:
+        options = _options_of(saved)
+    return Source(file, saved, trusted_task(saved.origin, task, file, "--task {}"), options)
+
+
+def _options_of(saved: SavedPolicy) -> EnvOptions:
+    """From the protocol that the policy was trained under."""
+    _, height, _ = saved.spec.frame_shape
+    known = EnvOptions.__dataclass_fields__
+    protocol = {name: value for name, value in saved.spec.protocol.items() if name in known}
+    return changed(EnvOptions(image_size=height), protocol, "the policy's protocol")
+
+
+def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Evaluation:
+    start = partial(launch, source.task, options=source.options, worker=workers)
+    environments = [
+        ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None)
+        for place in range(min(episodes, _SIDE_BY_SIDE))
+    ]
+    evaluator = Evaluator(source.saved.made(_device()), environments, episodes)
+    try:
+        evaluator.begin(Occasion(0, 0, source.saved.weights))
+        while True:
+            result = evaluator.advance(wait=True)
+            if result is not None:
+                return result
+    finally:
+        evaluator.close()
+
+
+def _episode(policy: Policy, start: Callable[[], SplitStepEnvironment]) -> Iterator[TimeStep]:
+    """One episode, the reset's time step first; its environment lives as long."""
+    env = start()
+    try:
+        step = env.reset()
+        yield step
+        while not step.last:
+            step = env.step(policy.act(step.observation))
+            yield step
+    finally:
+        env.close()
+
+
+def _film_in_turn(players: Sequence[Iterator[TimeStep]], recorder: VideoFile) -> list[float]:
+    scores = []
+    for player in players:
+        scores.append(0.0)
+        for step in player:
+            scores[-1] += step.score
+            recorder.add(_newest_frame(step))
+    return scores
+
+
+def _film_grid(players: Sequence[Iterator[TimeStep]], recorder: VideoFile) -> list[float]:
+    """Tiles; an episode that is over stands still until the last one is."""
+    columns = int(np.ceil(np.sqrt(len(players))))
+    steps = [next(player) for player in players]
+    scores = [0.0] * len(players)
+    while True:
+        recorder.add(_tiled([_newest_frame(step) for step in steps], columns))
+        if all(step.last for step in steps):
+            return scores
+        for place, player in enumerate(players):
+            if not steps[place].last:
+                steps[place] = next(player)
+                scores[place] += steps[place].score
+
+
+def _tiled(frames: Sequence[UInt8Array], columns: int) -> UInt8Array:
+    missing = -len(frames) % columns
+    tiles = [*frames, *([np.zeros_like(frames[0])] * missing)]
+    rows = [np.concatenate(tiles[place : place + columns], 2) for place in range(0, len(tiles), columns)]
+    return np.concatenate(rows, 1)
+
+
+def _newest_frame(step: TimeStep) -> UInt8Array:
+    """In colour where the observation is, else grey."""
+    channels = 3 if step.observation.shape[0] % 3 == 0 else 1
+    return step.observation[-channels:]
+
+
+def _default_video(path: Path, which: str) -> Path:
+    return RunFolder(path).videos / f"{which}.mp4" if path.is_dir() else path.with_suffix(".mp4")
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,64 @@
+"""`ogspr quickstart`: a whole run that ends with something to look at."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from rich.console import Console
+
+from ogspr.commands.policy import play
+from ogspr.commands.train import TrainCommand, run_folders, train
+from ogspr.records.curve import curve, mean_scores
+from ogspr.records.run import RunFolder
+from ogspr.train.recipes import SMALL, recipe
+
+TASK = "dmc:cartpole-balance"
+_GPU_STEPS = 30_000
+
+
+def quickstart(out: Path | None, console: Console) -> None:
+    """Trains the embedded default, then shows the curve, films the policy, and says what to type next."""
+    gpu = torch.cuda.is_available()
+    preset = "ogspr" if gpu else SMALL
+    options = recipe(preset, TASK)
+    if gpu:
+        options = replace(options, agent_steps=_GPU_STEPS)
+    command = TrainCommand(options, task=TASK, preset=preset, out=out)
+    where = torch.cuda.get_device_name() if gpu else "the CPU"
+    console.print(f"training {TASK} from pixels on {where}: {options.agent_steps} agent steps")
+    steps = f" --agent-steps {options.agent_steps}" if gpu else ""
+    console.print(f"the same as: ogspr train {TASK} --preset {preset}{steps}")
+    train(command, console)
+    (path,) = run_folders(command)
+    folder = RunFolder(path)
+    console.print("\nmean score of the evaluations:\n")
+    random_score = _random_policy(folder, options.agent.random_steps)
+    reference = None if random_score is None else ("random policy", random_score)
+    for line in curve(mean_scores(folder.evaluation_table), reference):
+        console.print(line)
+    console.print()
+    play(
+        path,
+        policy="best",
+        task=None,
+        episodes=4,
+        seed=1_000_000,
+        grid=True,
+        workers=True,
+        out=None,
+        console=console,
+    )
+    console.print(f"run         {path}")
+    console.print("next        ogspr tasks; ogspr train --help; ogspr train dmc:walker-walk")
+    console.print(f"            ogspr eval {path}; ogspr export {path} policy.safetensors")
+
+
+def _random_policy(folder: RunFolder, random_steps: int) -> float | None:
+    """The mean score of the episodes that were played at random, before the first update."""
+    with folder.episode_table.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if int(row["agent_steps"]) <= random_steps]
+    return fmean(float(row["score"]) for row in rows) if rows else None

@@ -1,0 +1,47 @@
+"""Trained policies in Python: `agent = ogspr.load(path); action = agent.act(observation)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ogspr.types import Action, EnvSpec, UInt8Array
+
+if TYPE_CHECKING:
+    from ogspr.agents.protocol import Policy
+
+
+class TrainedAgent:
+    """A policy with what is known about it."""
+
+    def __init__(self, policy: Policy, spec: EnvSpec, origin: dict[str, Any]) -> None:
+        self._policy = policy
+        self.spec = spec
+        """The environment it was trained in."""
+        self.origin = origin
+        """Task, seed, agent steps, score."""
+
+    def act(self, observation: UInt8Array) -> Action:
+        """The action for one observation (C, H, W) uint8, or one for each of (N, C, H, W); without noise."""
+        if observation.dtype != "uint8" or observation.shape[-3:] != self.spec.observation_shape:
+            raise ValueError(
+                f"expected bytes of shape {self.spec.observation_shape}, or several of them, "
+                f"got {observation.dtype} {observation.shape}"
+            )
+        return self._policy.act(observation)
+
+
+def load(path: str | Path, *, policy: str = "best", device: str = "cpu") -> TrainedAgent:
+    """The policy of a run's folder (`best` or `last`), or of a file that `ogspr export` wrote.
+
+    Executes nothing that is in the file.
+    """
+    import torch
+
+    from ogspr.train.execution import Execution
+    from ogspr.train.policy_file import find_policy, load_policy
+
+    saved = load_policy(find_policy(Path(path), policy))
+    # As it is written: who acts step by step does not want to wait for a compiler.
+    made = saved.made(torch.device(device), Execution("eager", "fp32"))
+    return TrainedAgent(made, saved.spec, saved.origin)

@@ -1,0 +1,44 @@
+"""A learning curve as text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+_WIDTH = 50
+
+
+def mean_scores(path: Path) -> dict[int, float]:
+    """Mean score by agent steps, from a csv file with one row an episode."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    scores: dict[int, list[float]] = {}
+    for row in rows:
+        scores.setdefault(int(row["agent_steps"]), []).append(float(row["score"]))
+    return {agent_steps: fmean(group) for agent_steps, group in sorted(scores.items())}
+
+
+def curve(scores: dict[int, float], reference: tuple[str, float] | None = None) -> list[str]:
+    """A bar for each point; where a reference (name, score) is given, it is marked in every bar."""
+    values = [*scores.values(), *([reference[1]] if reference else []), 0.0]
+    low, high = min(values), max(values)
+    mark = _place(reference[1], low, high) if reference else None
+    lines = [f"{'agent step':>10}  {'score':>8}"]
+    lines += [
+        f"{agent_steps:>10}  {score:>8.1f}  {_bar(_place(score, low, high), mark)}"
+        for agent_steps, score in scores.items()
+    ]
+    if reference:
+        lines.append(f"{'':>10}  {reference[1]:>8.1f}  {' ' * (mark or 0)}| {reference[0]}")
+    return lines
+
+
+def _place(score: float, low: float, high: float) -> int:
+    return round(_WIDTH * (score - low) / (high - low)) if high > low else 0
+
+
+def _bar(length: int, mark: int | None) -> str:
+    cells: Sequence[str] = [("#" if place < length else " ") for place in range(_WIDTH)]
+    return "".join("|" if place == mark else cell for place, cell in enumerate(cells)).rstrip()

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+
+from ogspr.envs import launch
+from ogspr.train.evaluation import Evaluator, Occasion
+
+TASK = "tests.helpers.worlds:drift"
+
+
+class Constant:
+    """A policy whose one weight is its action."""
+
+    def __init__(self) -> None:
+        self.weight = 0.0
+        self.batches: list[int] = []
+
+    def load_weights(self, weights) -> None:
+        self.weight = float(weights["w"])
+
+    def act(self, observations):
+        self.batches.append(len(observations))
+        return np.full((len(observations), 2), self.weight, np.float32)
+
+
+def evaluator(episodes=5, environments=2):
+    seats = [launch(TASK, seed=place, worker=False) for place in range(environments)]
+    return Evaluator(Constant(), seats, episodes)
+
+
+def occasion(weight: float, agent_steps: int = 10) -> Occasion:
+    return Occasion(agent_steps, 2 * agent_steps, {"w": torch.tensor(weight)})
+
+
+def finished(judge):
+    while True:
+        result = judge.advance(wait=True)
+        if result is not None:
+            return result
+
+
+def by_hand(seed: int, weight: float, episodes: int) -> list[tuple[float, int]]:
+    env = launch(TASK, seed=seed, worker=False)
+    scores = []
+    for _ in range(episodes):
+        step, score, count = env.reset(), 0.0, 0
+        while not step.last:
+            step = env.step(np.full(2, weight, np.float32))
+            score, count = score + step.score, count + 1
+        scores.append((score, count))
+    return scores
+
+
+def test_episodes_are_those_of_each_environment_in_turn():
+    judge = evaluator(episodes=5)
+    judge.begin(occasion(0.25))
+    result = finished(judge)
+    first, second = by_hand(0, 0.25, 3), by_hand(1, 0.25, 2)
+    expected = [first[0], second[0], first[1], second[1], first[2]]
+    assert [(episode.score, episode.agent_steps) for episode in result.episodes] == expected
+    assert result.mean_score == pytest.approx(np.mean([score for score, _ in expected]))
+    assert set(judge._policy.batches) == {2}  # always the same number of pictures: acting stays fast
+
+
+def test_the_next_evaluation_goes_on_with_the_same_environments():
+    judge = evaluator(episodes=2)
+    for _ in range(2):
+        judge.begin(occasion(0.1))
+        result = finished(judge)
+    assert [episode.score for episode in result.episodes] == [by_hand(seed, 0.1, 2)[1][0] for seed in (0, 1)]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 7, 13])
+def test_an_evaluation_that_was_interrupted_begins_again(steps):
+    judge = evaluator(episodes=4)
+    judge.begin(occasion(0.1))
+    finished(judge)
+    judge.begin(occasion(-0.2, agent_steps=20))
+    for _ in range(steps):
+        assert judge.advance(wait=True) is None
+    state = judge.state_dict()
+    expected = finished(judge)
+    again = evaluator(episodes=4)
+    again.load_state_dict(state)
+    assert again.busy
+    result = finished(again)
+    assert result.episodes == expected.episodes
+    assert result.occasion.agent_steps == 20
+
+
+def test_a_state_without_evaluation_is_continued():
+    judge = evaluator(episodes=2)
+    fresh = judge.state_dict()
+    judge.begin(occasion(0.1))
+    finished(judge)
+    used = judge.state_dict()
+    assert fresh["occasion"] is None and used["occasion"] is None
+    judge.begin(occasion(0.3))
+    expected = finished(judge)
+    again = evaluator(episodes=2)
+    again.load_state_dict(used)
+    again.begin(occasion(0.3))
+    assert finished(again).episodes == expected.episodes
+
+
+def test_it_waits_only_when_told():
+    judge = evaluator(episodes=2)
+    judge.begin(occasion(0.1))
+    judge._seats[1].env.step_ready = lambda: False
+    for _ in range(100):
+        assert judge.advance(wait=False) is None
+    assert judge._seats[0].agent_steps == 0
+    assert finished(judge).episodes

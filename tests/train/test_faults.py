@@ -1,0 +1,253 @@
+"""The command `ogspr train` and what can happen to it: signals, full disks, dead workers, other processes."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.trajectories import ROOT
+from tests.train.runs import TABLES, TASK
+
+TINY = """
+agent_steps = 120
+log_every = 20
+[env]
+image_size = 36
+[agent]
+batch_size = 4
+random_steps = 30
+target_period = 20
+shift_pad = 2
+[agent.sizes]
+encoder_channels = 4
+features = 16
+latent = 16
+representation = 16
+state_action_hidden = 16
+value_hidden = 16
+policy_hidden = 16
+decoder_channels = 8
+[evaluation]
+every = 40
+episodes = 3
+environments = 2
+overlap = true
+[compute]
+device = "cpu"
+threads = 1
+"""
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    path = tmp_path_factory.mktemp("settings") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def command(settings: Path, out: Path, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "ogspr", "train", TASK),
+        *("--config", str(settings), "--out", str(out), *more),
+    ]
+
+
+def start(arguments: list[str], **more) -> subprocess.Popen:
+    return subprocess.Popen(
+        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=WAIT_SECONDS)
+    return process.returncode, output
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    give_up = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def rows(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def unbroken(settings, tmp_path_factory):
+    out = tmp_path_factory.mktemp("unbroken")
+    code, output = finish(start(command(settings, out)))
+    assert code == 0, output
+    return out / "seed-0", output
+
+
+def assert_continues(settings, out, unbroken) -> str:
+    code, output = finish(start(command(settings, out)))
+    assert code == 0, output
+    for name in TABLES:
+        assert (out / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+    return output
+
+
+def test_what_a_run_says_without_a_terminal(unbroken):
+    folder, output = unbroken
+    lines = output.splitlines()
+    assert lines[0].startswith("replay: ")
+    assert lines[1] == f"new run {folder}"
+    assert [int(number) for number in re.findall(r"evaluation at agent step (\d+): score", output)] == [
+        *(0, 40, 80, 120)
+    ]
+    assert lines[-1].startswith(f"{folder} is done: score ")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(settings, unbroken, tmp_path, number, code):
+    process = start(command(settings, tmp_path))
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
+    asked = time.monotonic()
+    process.send_signal(number)
+    found, output = finish(process)
+    assert found == code
+    assert time.monotonic() - asked < 10
+    assert f"ogspr train {TASK} --resume {tmp_path / 'seed-0'}" in output
+    assert "Traceback" not in output
+    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_signal_while_nothing_is_there_yet(settings, unbroken, tmp_path):
+    process = start(command(settings, tmp_path))
+    wait_for((tmp_path / "seed-0" / "lock").exists, process)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 143
+    assert "Traceback" not in output
+    assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_second_signal_ends_at_once(settings, unbroken, tmp_path):
+    process = start(command(settings, tmp_path))
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
+    code, _ = finish(process)
+    assert code == 130
+    assert_continues(settings, tmp_path, unbroken)
+
+
+def test_killed_with_its_workers_it_goes_on(settings, unbroken, tmp_path):
+    process = start(command(settings, tmp_path, "--keep.checkpoint-minutes", "0.002"))
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 3, process)
+    process.kill()
+    process.communicate()
+    assert_continues(settings, tmp_path, unbroken)
+
+
+def workers_of(process: subprocess.Popen) -> list[int]:
+    """Environment workers, in the order they were started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [
+        int(child)
+        for child in sorted(children, key=int)
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["training", "evaluation"])
+def test_a_dead_worker_is_replaced(settings, unbroken, tmp_path, which):
+    process = start(command(settings, tmp_path))
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 1, process)
+    os.kill(workers_of(process)[which], signal.SIGKILL)
+    code, output = finish(process)
+    assert code == 0, output
+    assert "A new one continues from the same state" in output
+    for name in TABLES:
+        assert (tmp_path / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+
+
+def test_a_second_process_is_refused_with_the_first_ones_number(settings, tmp_path):
+    process = start(command(settings, tmp_path))
+    wait_for((tmp_path / "seed-0" / "config.json").exists, process)
+    code, output = finish(start(command(settings, tmp_path)))
+    assert code == 2
+    assert f"is in use by process {process.pid}" in output
+    assert len(output.splitlines()) == 1
+    process.kill()
+    process.communicate()
+
+
+def small_files_only() -> None:
+    """Writing beyond so many bytes fails, as it does on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+
+
+def test_a_disk_that_fills_up_stops_the_run_and_harms_nothing(settings, unbroken, tmp_path):
+    code, output = finish(start(command(settings, tmp_path), preexec_fn=small_files_only))
+    assert code == 2
+    assert "cannot write" in output and "File too large" in output
+    assert "Traceback" not in output
+    assert not list(tmp_path.rglob("*.unfinished"))
+    assert_continues(settings, tmp_path, unbroken)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of half a megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(place)], stderr=subprocess.DEVNULL
+    )
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, unbroken, tiny_disk):
+    code, output = finish(start(command(settings, tiny_disk)))
+    assert code == 2
+    assert "No space left on device" in output and "Traceback" not in output
+    subprocess.run(["mount", "-o", "remount,size=50m", str(tiny_disk)], check=True)
+    assert_continues(settings, tiny_disk, unbroken)
+
+
+def test_a_table_that_cannot_be_written_is_named(settings, unbroken, tmp_path):
+    process = start(command(settings, tmp_path))
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 1, process)
+    process.send_signal(signal.SIGTERM)
+    finish(process)
+    table = tmp_path / "seed-0" / "eval.csv"
+    kept = table.read_bytes()
+    table.unlink()
+    table.symlink_to("/dev/full")
+    code, output = finish(start(command(settings, tmp_path)))
+    assert code == 2
+    assert "eval.csv" in output and "Traceback" not in output
+    table.unlink()
+    table.write_bytes(kept)
+    assert_continues(settings, tmp_path, unbroken)
+
+
+def test_the_resume_option_needs_the_name_of_code_it_runs(unbroken):
+    folder, _ = unbroken
+    resume = [sys.executable, "-m", "ogspr", "train", "--resume", str(folder)]
+    code, output = finish(start(resume))
+    assert code == 2
+    assert f"would run the code {TASK}" in output
+    code, output = finish(start([*resume[:4], TASK, *resume[4:]]))
+    assert code == 0, output
+    assert f"{folder} is done" in output
+
+
+def test_quiet_says_nothing(settings, tmp_path):
+    code, output = finish(start(command(settings, tmp_path, "--quiet", "--agent-steps", "40")))
+    assert (code, output) == (0, "")

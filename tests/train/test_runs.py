@@ -1,0 +1,251 @@
+"""Runs that are killed, damaged, continued: the same as if nothing had happened, or a clear refusal."""
+
+import json
+import random
+import shutil
+import time
+from dataclasses import replace
+
+import pytest
+
+from ogspr.errors import UserError
+from ogspr.records.checkpoints import Checkpoints
+from ogspr.records.run import RunFolder
+from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
+from ogspr.train.signals import Stopped, StopRequest
+from tests.train.runs import (
+    TABLES,
+    Listener,
+    assert_same_run,
+    exit_code,
+    final_state,
+    kill,
+    request,
+    tiny_options,
+    train,
+    train_in_child,
+)
+
+OFTEN = KeepOptions(checkpoint_minutes=0.002)
+
+
+class StopAfter(StopRequest):
+    """As if somebody had pressed Ctrl-C after so many rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self._rounds = rounds
+
+    @property
+    def heard(self) -> bool:
+        self._rounds -= 1
+        return self._rounds < 0
+
+    def obey(self) -> None:
+        if self._rounds < 0:
+            raise Stopped(15)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """A run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    train(request(folder))
+    return folder / "seed-0"
+
+
+def stopped_run(folder, *rounds: int, **changes):
+    """A run that was stopped after each of so many rounds, and not continued since."""
+    for count in rounds:
+        with pytest.raises(Stopped):
+            train(request(folder, **changes), stop=StopAfter(count))
+    return folder / "seed-0"
+
+
+def test_twenty_kills_change_nothing(tmp_path):
+    longer = {"agent_steps": 300}
+    train(request(tmp_path / "unbroken", **longer))
+    chance, kills = random.Random(0), 0
+    while kills < 20:
+        child = train_in_child(request(tmp_path / "killed", keep=OFTEN, **longer))
+        time.sleep(chance.uniform(0.2, 1.4))
+        kill(child)
+        kills += exit_code(child) < 0
+        if RunFolder(tmp_path / "killed" / "seed-0").exists and kills < 20:
+            state = final_state(tmp_path / "killed" / "seed-0")
+            if state["trainer"]["progress"]["agent_steps"] >= 300:
+                shutil.rmtree(tmp_path / "killed")  # it was faster than its killer: begin again
+    train(request(tmp_path / "killed", **longer))
+    assert_same_run(tmp_path / "killed" / "seed-0", tmp_path / "unbroken" / "seed-0")
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(unbroken, tmp_path):
+    folder = stopped_run(tmp_path, 1, 51, 2, 60)
+    train(request(tmp_path))
+    assert_same_run(folder, unbroken)
+
+
+def test_a_ring_that_has_wrapped_around_is_continued(tmp_path):
+    small = {"replay": ReplayOptions(capacity=60)}
+    train(request(tmp_path / "unbroken", **small))
+    folder = stopped_run(tmp_path / "stopped", 50, 55, 3, **small)
+    train(request(tmp_path / "stopped", **small))
+    assert_same_run(folder, tmp_path / "unbroken" / "seed-0")
+
+
+@pytest.mark.parametrize("variant", [{"overlap": False}, {"environments": 2, "overlap": True}])
+def test_waiting_for_an_evaluation_changes_nothing(unbroken, tmp_path, variant):
+    options = replace(tiny_options().evaluation, **variant)
+    train(request(tmp_path, evaluation=options))
+    for name in TABLES:
+        assert (tmp_path / "seed-0" / name).read_text() == (unbroken / name).read_text()
+
+
+def test_seeds_side_by_side_equal_each_alone(unbroken, tmp_path):
+    train(request(tmp_path / "both", seeds=(0, 7)))
+    train(request(tmp_path / "alone", seeds=(7,)))
+    for seed, alone in ((0, unbroken), (7, tmp_path / "alone" / "seed-7")):
+        ours = tmp_path / "both" / f"seed-{seed}"
+        for name in TABLES:
+            assert (ours / name).read_text() == (alone / name).read_text()
+    rows = [(tmp_path / "both" / f"seed-{seed}" / "eval.csv").read_text() for seed in (0, 7)]
+    assert rows[0] != rows[1]
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    train(request(tmp_path / "longer"))
+    train(request(tmp_path / "longer", agent_steps=200))
+    # The room for the whole run was decided when it began.
+    capacity = RunFolder(tmp_path / "longer" / "seed-0").read_config()["capacity"]
+    train(request(tmp_path / "at once", agent_steps=200, replay=ReplayOptions(capacity=capacity)))
+    for name in TABLES:
+        rows = (tmp_path / "at once" / "seed-0" / name).read_text()
+        assert (tmp_path / "longer" / "seed-0" / name).read_text() == rows
+
+
+def test_nothing_happens_to_a_run_that_is_done(unbroken):
+    before = {name: (unbroken / name).read_bytes() for name in TABLES}
+    train(request(unbroken.parent))
+    assert before == {name: (unbroken / name).read_bytes() for name in TABLES}
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def newest(folder):
+    return max((folder / "checkpoints").glob("*-step-*"))
+
+
+def flip_a_bit(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut_off(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+DAMAGE = {
+    "truncated": lambda folder: cut_off(newest(folder) / "state.safetensors"),
+    "bit flipped": lambda folder: flip_a_bit(newest(folder) / "state.safetensors"),
+    "state missing": lambda folder: (newest(folder) / "state.safetensors").unlink(),
+    "manifest missing": lambda folder: (newest(folder) / "manifest.json").unlink(),
+    "manifest truncated": lambda folder: cut_off(newest(folder) / "manifest.json"),
+    "foreign": lambda folder: (newest(folder) / "manifest.json").write_text('{"model": "other"}'),
+    "empty manifest": lambda folder: (newest(folder) / "manifest.json").write_text('{"format": 1}'),
+    "folder missing": lambda folder: shutil.rmtree(newest(folder)),
+    "piece of replay flipped": lambda folder: flip_a_bit(max((folder / "replay").glob("*"))),
+    "piece of replay missing": lambda folder: max((folder / "replay").glob("*")).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_the_checkpoint_before_a_damaged_one_is_used(unbroken, tmp_path, damage):
+    folder = stopped_run(tmp_path, 70, 40)
+    named = newest(folder).name
+    DAMAGE[damage](folder)
+    listener = Listener()
+    train(request(tmp_path), listener)
+    assert any(named in line for line in listener.warnings)
+    for name in TABLES:
+        assert (folder / name).read_text() == (unbroken / name).read_text()
+
+
+def test_without_a_usable_checkpoint_nothing_is_started(tmp_path):
+    folder = stopped_run(tmp_path, 70, 40)
+    for path in (folder / "checkpoints").glob("*-step-*"):
+        flip_a_bit(path / "state.safetensors")
+    before = {name: (folder / name).read_bytes() for name in TABLES}
+    with pytest.raises(UserError, match=r"none of 2 checkpoints in .* can be used"):
+        train(request(tmp_path))
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(UserError, match=r"no checkpoint in .* can be used"):
+        train(request(tmp_path))
+    assert before == {name: (folder / name).read_bytes() for name in TABLES}
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
+    folder = stopped_run(tmp_path, 70)
+    path = newest(folder) / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99, "ogspr": "9.0"}))
+    with pytest.raises(UserError, match=r"has format 99, written by ogspr 9\.0.*newer ogspr"):
+        train(request(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["state", "replay"])
+@pytest.mark.parametrize("name", ["../../../etc/passwd", "/etc/passwd", "a/../b.safetensors", "", 7, None])
+def test_names_in_a_manifest_never_lead_out_of_the_run(tmp_path, name, place):
+    folder = stopped_run(tmp_path, 40)
+    path = newest(folder) / "manifest.json"
+    content = json.loads(path.read_text())
+    (content["state"] if place == "state" else content["replay"][0])["name"] = name
+    path.write_text(json.dumps(content))
+    warnings: list[str] = []
+    found = Checkpoints(RunFolder(folder), 2).newest(warnings.append)
+    assert found.agent_steps == 0  # the one before
+    assert "which is no file of a checkpoint" in warnings[0]
+
+
+def test_a_table_that_lost_rows_is_named(tmp_path):
+    folder = stopped_run(tmp_path, 70)
+    cut_off(folder / "train.csv")
+    with pytest.raises(UserError, match=r"train\.csv has \d+ bytes where the checkpoint knows of"):
+        train(request(tmp_path))
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def test_changed_settings_are_refused_by_name(tmp_path):
+    stopped_run(tmp_path, 40)
+    agent = replace(tiny_options().agent, discount=0.9)
+    evaluation = EvaluationOptions(every=40, episodes=3, environments=2)
+    with pytest.raises(UserError, match=r"agent\.discount: 0\.9 was 0\.99\n  evaluation\.every: 40 was 50"):
+        train(request(tmp_path, agent=agent, evaluation=evaluation))
+    listener = Listener()
+    train(request(tmp_path, agent=agent, allow_changes=True), listener)
+    assert "agent.discount" in listener.warnings[0]
+
+
+def test_what_does_not_decide_results_may_change(unbroken, tmp_path):
+    stopped_run(tmp_path, 40)
+    waiting = replace(tiny_options().evaluation, overlap=False)
+    train(request(tmp_path, keep=KeepOptions(tensorboard=False), evaluation=waiting))
+    assert (tmp_path / "seed-0" / "eval.csv").read_text() == (unbroken / "eval.csv").read_text()
+
+
+def test_a_run_of_another_task_is_refused(tmp_path):
+    stopped_run(tmp_path, 40)
+    with pytest.raises(UserError, match=r"task: 'examples.chase:make' was 'tests.helpers.worlds:drift'"):
+        train(request(tmp_path, task="examples.chase:make"))
+
+
+def test_two_processes_do_not_share_a_run(unbroken):
+    folder = RunFolder(unbroken)
+    folder.lock()
+    try:
+        child = train_in_child(request(unbroken.parent))
+        assert exit_code(child) == 1
+    finally:
+        folder.unlock()
