@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-UPDATES = 8  # the graph is captured at the fourth, targets are copied before the fifth
+UPDATES = 8  # targets are copied before the first and the fifth
 
 
 @pytest.fixture(autouse=True)

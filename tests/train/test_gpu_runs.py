@@ -1,0 +1,55 @@
+"""Whole runs on a GPU. Needs one: `pytest -m gpu`."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ogspr.errors import UserError
+from ogspr.train.options import ComputeOptions, ReplayOptions
+from tests.train.runs import TABLES, assert_same_run, request, tiny_options, train
+from tests.train.test_runs import stopped_run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.fixture(autouse=True)
+def settings_of_the_process():
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    yield
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before
+
+
+def on_gpu(**changes):
+    """Wide enough for the kernels that real runs use."""
+    agent = tiny_options().agent
+    sizes = replace(agent.sizes, encoder_channels=16, features=32, latent=32, representation=32)
+    compute = ComputeOptions(device="cuda", deterministic=True)
+    return {"agent": replace(agent, sizes=sizes), "compute": compute} | changes
+
+
+@pytest.mark.parametrize("place", ["device", "pinned"])
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, place):
+    options = on_gpu(replay=ReplayOptions(place=place))
+    train(request(tmp_path / "unbroken", **options))
+    folder = stopped_run(tmp_path / "stopped", 20, 25, 30, **options)
+    train(request(tmp_path / "stopped", **options))
+    assert_same_run(folder, tmp_path / "unbroken" / "seed-0")
+
+
+def test_seeds_side_by_side_equal_each_alone(tmp_path):
+    train(request(tmp_path / "both", seeds=(0, 7), **on_gpu()))
+    for seed in (0, 7):
+        train(request(tmp_path / "alone", seeds=(seed,), **on_gpu()))
+        ours, alone = (tmp_path / where / f"seed-{seed}" for where in ("both", "alone"))
+        for name in TABLES:
+            assert (ours / name).read_text() == (alone / name).read_text()
+
+
+def test_a_run_of_the_gpu_is_not_continued_on_a_cpu(tmp_path):
+    stopped_run(tmp_path, 40, **on_gpu())
+    with pytest.raises(UserError, match=r"compute\.device: 'cpu' was 'cuda'"):
+        train(request(tmp_path, **on_gpu(compute=ComputeOptions(device="cpu"))))
