@@ -16,7 +16,7 @@ from ogspr.records.curve import curve, mean_scores
 from ogspr.records.run import RunFolder
 from ogspr.train.recipes import SMALL, recipe
 
-TASK = "dmc:cartpole-balance"
+TASK = "dmc:cheetah-run"
 _GPU_STEPS = 30_000
 
 

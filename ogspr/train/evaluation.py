@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ogspr.agents.protocol import Policy, State
 from ogspr.envs.protocol import SplitStepEnvironment
+from ogspr.train.learner import finite
 from ogspr.train.state_file import as_arrays, as_tensors
 from ogspr.types import Action, Snapshot, TimeStep
 
@@ -171,7 +172,7 @@ class Evaluator:
     def _begin_steps(self) -> None:
         """Acts for all, also for those who are done: a fixed number is what makes acting fast."""
         pictures = np.stack([_observation(seat) for seat in self._seats])
-        actions: Action = self._policy.act(pictures)
+        actions: Action = finite(self._policy.act(pictures))
         for seat, action in zip(self._seats, actions, strict=True):
             if seat.playing:
                 seat.env.begin_step(action)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,14 @@ from ogspr.types import Action, EnvSpec, TimeStep, UInt8Array
 
 
 class Diverged(UserError):
-    """Too many updates in a row had a loss or gradient that is not finite."""
+    """Learning has led to numbers that are not finite, and will not come back from there."""
+
+
+def finite(action: Action) -> Action:
+    """The action itself; Diverged where a policy gives something that is none."""
+    if not np.isfinite(action).all():
+        raise Diverged("training stopped: the policy gives actions that are not finite.")
+    return action
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class Learner:
 
     def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
         with on_stream(self._stream):
-            return self.agent.act(observation, agent_steps=agent_steps, explore=explore)
+            return finite(self.agent.act(observation, agent_steps=agent_steps, explore=explore))
 
     def update(self) -> None:
         """One update; waits for nothing, unless an update before failed."""

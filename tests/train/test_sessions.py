@@ -1,0 +1,144 @@
+"""Several runs in one process, long runs, and what else listens to them."""
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tensorboardX.proto import event_pb2
+
+from ogspr.envs import WorkerDied
+from ogspr.errors import UserError
+from ogspr.records.display import resident_bytes
+from ogspr.records.run import RunFolder, read_json
+from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
+from ogspr.train.trainer import Trainer
+from tests.train.runs import Listener, final_state, request, tiny_options, train
+from tests.train.test_runs import stopped_run
+
+
+def events(folder):
+    """Every (name, agent steps, value) in TensorBoard files, in the order they were written."""
+    found = []
+    for path in sorted(folder.glob("events*")):
+        data, place = path.read_bytes(), 0
+        while place < len(data):
+            (length,) = np.frombuffer(data[place : place + 8], np.uint64)
+            event = event_pb2.Event.FromString(data[place + 12 : place + 12 + int(length)])
+            found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+            place += 16 + int(length)
+    return found
+
+
+def test_tensorboard_has_what_the_tables_have(tmp_path):
+    train(request(tmp_path))
+    found = events(tmp_path / "seed-0" / "tensorboard")
+    scores = {step: value for name, step, value in found if name == "eval/score"}
+    assert sorted(scores) == [0, 50, 100, 150]
+    steps = [step for name, step, _ in found if name == "train/value_loss"]
+    assert steps == list(range(40, 151, 20))  # the first row has no updates yet
+    assert all(np.isfinite(value) for _, _, value in found)
+
+
+def test_nothing_is_written_for_tensorboard_where_it_is_not_wanted(tmp_path):
+    train(request(tmp_path, agent_steps=20, keep=KeepOptions(tensorboard=False)))
+    assert not (tmp_path / "seed-0" / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("sink", ["wandb", "trackio"])
+def test_a_sink_that_is_not_installed_is_named(tmp_path, sink, monkeypatch):
+    monkeypatch.setattr("ogspr.records.sinks.find_spec", lambda _name: None)
+    with pytest.raises(UserError, match=f"pip install {sink}"):
+        train(request(tmp_path, keep=KeepOptions(**{sink: "project"})))
+
+
+class Telling:
+    """Stands for a library that logs elsewhere."""
+
+    def __init__(self) -> None:
+        self.settings: dict = {}
+        self.logged: list = []
+        self.finished = False
+
+    def init(self, **settings):
+        self.settings = settings
+        return self
+
+    def log(self, values, step):
+        self.logged.append((step, values))
+
+    def finish(self):
+        self.finished = True
+
+
+@pytest.mark.parametrize("sink", ["wandb", "trackio"])
+def test_other_sinks_are_told_the_same(tmp_path, sink, monkeypatch):
+    library = Telling()
+    monkeypatch.setattr("ogspr.records.sinks._optional", lambda *_: library)
+    train(request(tmp_path, keep=KeepOptions(**{sink: "project"})))
+    assert library.settings["project"] == "project"
+    assert library.settings["config"]["options"]["agent"]["discount"] == 0.99
+    assert [step for step, values in library.logged if "eval/score" in values] == [0, 50, 100, 150]
+    assert library.finished
+
+
+@pytest.mark.parametrize("steps", [40, 31], ids=["acting", "evaluating"])
+def test_a_run_that_diverges_stops_in_good_order(tmp_path, steps):
+    agent = replace(tiny_options().agent, learning_rate=1e30, clip_norm=1e38)
+    evaluation = EvaluationOptions(every=steps, episodes=1, environments=1)
+    listener = Listener()
+    wanted = request(tmp_path, agent=agent, agent_steps=steps, evaluation=evaluation)
+    session = train(wanted, listener)
+    assert len(session.failed) == 1 and "not finite" in session.failed[0]
+    assert "Its last checkpoint is whole" in listener.warnings[-1]
+    assert final_state(tmp_path / "seed-0")["trainer"]["progress"]["agent_steps"] == 0
+
+
+def test_a_run_that_cannot_go_on_does_not_stop_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("ogspr.train.trainer.Trainer.begin_round", failing_for_the_first_of(2))
+    session = train(request(tmp_path, seeds=(0, 1), agent_steps=60))
+    assert len(session.failed) == 1 and session.failed[0].startswith("seed 0: ")
+    assert final_state(tmp_path / "seed-1")["trainer"]["progress"]["agent_steps"] == 60
+
+
+def failing_for_the_first_of(runs):
+    """A round whose environment is lost in the first run, the tenth time."""
+    begin, calls = Trainer.begin_round, [0]
+
+    def begin_round(trainer):
+        calls[0] += 1
+        if calls[0] == 9 * runs + 1:
+            raise WorkerDied("the worker process died for good.")
+        begin(trainer)
+
+    return begin_round
+
+
+def test_the_manifest_says_how_it_was_made_and_resumed(tmp_path):
+    folder = stopped_run(tmp_path, 20)
+    train(request(tmp_path))
+    manifest = read_json(RunFolder(folder).manifest)
+    assert manifest["environment"]["protocol"]
+    assert manifest["libraries"]["torch"]
+    assert manifest["command"].startswith("ogspr")
+    assert len(manifest["resumed"]) == 1
+    assert RunFolder(folder).read_config()["options"]["agent"]["batch_size"] == 4
+
+
+def test_memory_does_not_grow(tmp_path):
+    """Over some fifty episodes, dozens of evaluations and many checkpoints."""
+    often = {
+        "evaluation": EvaluationOptions(every=10, episodes=2, environments=2, overlap=True),
+        "keep": KeepOptions(checkpoint_minutes=0.01),
+        "replay": ReplayOptions(capacity=60),
+        "log_every": 10,
+    }
+    train(request(tmp_path, agent_steps=100, **often))  # fills caches
+    sizes = []
+    for steps in (250, 400, 550):
+        train(request(tmp_path, agent_steps=steps, **often))
+        gc.collect()
+        sizes.append(resident_bytes())
+    assert sizes[-1] - sizes[0] < 20e6, sizes
+    rows = (tmp_path / "seed-0" / "system.csv").read_text().splitlines()
+    assert len(rows) == 56
