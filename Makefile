@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-TRAIN_TASK ?= dmc:cartpole-swingup
 
 .DEFAULT_GOAL := help
 .PHONY: help install opengl train test check format clean
@@ -25,9 +24,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 opengl: $(INSTALLED)  ## make sure that something can draw: installs Mesa as root on Debian/Ubuntu
 	@PYTHON=$(BIN)/python scripts/ensure-opengl
 
-train: $(INSTALLED)  ## play episodes of the random policy through the real environment loop
-	@case "$(TRAIN_TASK)" in dmc:*) PYTHON=$(BIN)/python scripts/ensure-opengl;; esac
-	@$(BIN)/ogspr rollout $(TRAIN_TASK) --episodes 3 --out runs/rollout --video runs/rollout/video.mp4
+train: opengl  ## train the embedded default; ends with a curve and a video
+	@$(BIN)/ogspr quickstart
 
 test: opengl  ## run the tests
 	@$(BIN)/python -m pytest -n auto

@@ -187,3 +187,43 @@ def test_atari_works_without_opengl(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "atari:Boxing" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("train", "which task? for example: ogspr train dmc:walker-walk"),
+        ("train dmc:walker-wlak --agent-steps 10", "did you mean walker-walk"),
+        ("train dmc:walker-walk --preset ogsrp", "unknown preset 'ogsrp'; did you mean ogspr"),
+        ("train dmc:walker-walk --agent.discont 0.9", "--agent.discount"),
+        ("train dmc:walker-walk --agent.discount high", "high"),
+        ("train dmc:walker-walk --seeds 1 1", "seeds must be different"),
+        ("train dmc:walker-walk --agent-steps 0", "agent steps must be at least 1, got 0"),
+        ("train dmc:walker-walk --evaluation.environments 20", "20 evaluation environments for 10 episodes"),
+        ("train dmc:walker-walk --keep.checkpoint-minutes 0", "checkpoint minutes must be above 0"),
+        ("train --resume nowhere", "nowhere is no run"),
+        ("train dmc:walker-walk --config nowhere.toml", "cannot read nowhere.toml"),
+        ("train dmc:walker-walk --config README.md", "README.md is not TOML"),
+        ("train dmc:walker-walk --config {typo}", "did you mean batch_size"),
+        ("train dmc:walker-walk --compute.device cuda", "no CUDA device is usable"),
+        ("train atari:Pong --out README.md", "cannot write README.md/seed-0"),
+        ("eval nowhere", "nowhere does not exist"),
+        ("eval README.md", "cannot read README.md"),
+        ("play docs", "docs has no best policy"),
+        ("export docs out.safetensors", "docs has no best policy"),
+    ],
+)
+def test_mistakes_in_training_get_a_line_and_no_traceback(command, expected, tmp_path):
+    (tmp_path / "typo.toml").write_text("[agent]\nbatch_sise = 4\n")
+    done = ogspr(*command.format(typo=tmp_path / "typo.toml").split(), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_help_of_train_shows_the_defaults_of_the_task():
+    done = ogspr("train", "atari:Pong", "--help", COLUMNS="200")
+    assert done.returncode == 0
+    assert "default: 100000" in done.stdout  # agent steps
+    assert "--agent.observation.weight" in done.stdout
+    assert "--agent.observation" not in ogspr("train", "dmc:a-b", "--preset", "ogspr-op", "--help").stdout

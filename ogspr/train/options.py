@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
 
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError, require_positive
@@ -59,7 +61,7 @@ class ComputeOptions:
     """eager, compiled, graph; if left out, graph on a GPU, eager on a CPU."""
     precision: Precision | None = None
     """fp32, tf32, bf16; if left out, bf16 on a GPU, fp32 on a CPU."""
-    deterministic: bool = False
+    deterministic: Annotated[bool, tyro.conf.arg(aliases=("--deterministic",))] = False
     """On a GPU: only kernels that repeat themselves to the bit, so that a resumed run does too. Slower."""
     threads: int | None = None
     """Threads of torch on the CPU; if left out, torch decides. Another number may round differently."""
