@@ -133,24 +133,34 @@ def _train(arguments: list[str]) -> int:
     from ogspr.commands.train import TrainCommand, defaults
     from ogspr.commands.train import train as run
 
-    task = arguments[0] if arguments and not arguments[0].startswith("-") else ""
     config, resume = _value_of("--config", arguments), _value_of("--resume", arguments)
-    base = defaults(
-        task,
-        _value_of("--preset", arguments),
-        Path(config) if config else None,
-        Path(resume) if resume else None,
-    )
-    kind: Any = TrainCommand[type(base.options.agent)]  # type: ignore[misc]
-    command = tyro.cli(
-        kind,
-        prog=f"{_PROGRAM} train",
-        description=_TRAIN_DESCRIPTION,
-        default=base,
-        args=arguments,
-        config=(tyro.conf.AvoidSubcommands,),
-    )
+    preset = _value_of("--preset", arguments)
+    paths = Path(config) if config else None, Path(resume) if resume else None
+
+    def parsed(task: str) -> Any:
+        base = defaults(task, preset, *paths)
+        kind: Any = TrainCommand[type(base.options.agent)]  # type: ignore[misc]
+        return base.task, tyro.cli(
+            kind,
+            prog=f"{_PROGRAM} train",
+            description=_TRAIN_DESCRIPTION,
+            default=base,
+            args=arguments,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+
+    assumed, command = parsed(_likely_task(arguments))
+    if command.task != assumed:  # it stood where nobody looked for it
+        _, command = parsed(command.task)
     return _until_stopped(lambda: run(command, _console()))
+
+
+def _likely_task(arguments: list[str]) -> str:
+    """The first word, or the first that looks like a task."""
+    words = [word for word in arguments if not word.startswith("-")]
+    if words and arguments[0] == words[0]:
+        return words[0]
+    return next((word for word in words if ":" in word), "")
 
 
 def _value_of(option: str, arguments: list[str]) -> str | None:
@@ -167,7 +177,7 @@ def quickstart(out: Path | None = None) -> int:
     """Train the embedded default: minutes on two cores; ends with a curve and a video.
 
     Args:
-        out: Folder for the run; if left out, runs/<task>/<preset>.
+        out: Folder for the run; if left out, runs/quickstart.
     """
     from ogspr.commands.quickstart import quickstart as run
 

@@ -202,6 +202,9 @@ def test_atari_works_without_opengl(tmp_path):
         ("train dmc:walker-walk --evaluation.environments 20", "20 evaluation environments for 10 episodes"),
         ("train dmc:walker-walk --keep.checkpoint-minutes 0", "checkpoint minutes must be above 0"),
         ("train --resume nowhere", "nowhere is no run"),
+        ("train --resume nowhere --config a.toml", "leave --config out"),
+        ("train --config {code}", "would run the code mine:make"),
+        ("train dmc:walker-walk --config {seeds}", "seeds: expected"),
         ("train dmc:walker-walk --config nowhere.toml", "cannot read nowhere.toml"),
         ("train dmc:walker-walk --config README.md", "README.md is not TOML"),
         ("train dmc:walker-walk --config {typo}", "did you mean batch_size"),
@@ -215,7 +218,10 @@ def test_atari_works_without_opengl(tmp_path):
 )
 def test_mistakes_in_training_get_a_line_and_no_traceback(command, expected, tmp_path):
     (tmp_path / "typo.toml").write_text("[agent]\nbatch_sise = 4\n")
-    done = ogspr(*command.format(typo=tmp_path / "typo.toml").split(), CUDA_VISIBLE_DEVICES="")
+    (tmp_path / "code.toml").write_text('task = "mine:make"\n')
+    (tmp_path / "seeds.toml").write_text("seeds = 5\n")
+    files = {path.stem: path for path in tmp_path.iterdir()}
+    done = ogspr(*command.format(**files).split(), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2, done.stderr
     assert expected in done.stderr + done.stdout
     assert "Traceback" not in done.stderr

@@ -100,8 +100,11 @@ class ClippedAdamW:
                 )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The moments by parameter name, the step counts and the learning rate: views, not copies."""
-        state = {"learning_rate": self.learning_rate}
+        """The moments by parameter name, and the step counts: views, not copies.
+
+        Not the learning rate: that is a setting.
+        """
+        state: dict[str, Tensor] = {}
         for group in self._groups:
             state |= group.state()
         return state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +21,8 @@ from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, l
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import claim_file, write_csv
 from ogspr.records.run import RunFolder
-from ogspr.records.structure import changed
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
-from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy
+from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy, save_policy
 from ogspr.types import TimeStep, UInt8Array
 
 Which = Literal["best", "last"]
@@ -107,7 +105,8 @@ def play(
     players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
     recorder = VideoFile(video)
     try:
-        scores = _film_grid(players, recorder) if grid else _film_in_turn(players, recorder)
+        film = _film_grid if grid else _film_in_turn
+        scores = film(players, source.saved.spec.frame_shape[0], recorder)
     finally:
         recorder.close()
     console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
@@ -116,39 +115,20 @@ def play(
 
 
 def export(path: Path, *, policy: Which, out: Path, console: Console) -> None:
-    """Copies the policy file of a run: weights of encoder and policy, nothing else."""
-    source = find_policy(path, policy)
-    saved = load_policy(source)  # refuses a damaged one
+    """Writes the policy of a run to a file: weights of encoder and policy, nothing else."""
+    saved = load_policy(find_policy(path, policy))
     if out.suffix != ".safetensors":
         raise UserError(f"a policy file must end in .safetensors, got {out.name}.")
-    claim_file(out)
-    shutil.copyfile(source, out)
-    origin = saved.origin
-    console.print(
-        f"written     {out} ({decimal(out.stat().st_size)}): {origin.get('task')}, "
-        f"agent step {origin.get('agent_steps')}, score {origin.get('score'):.1f}"
-    )
+    save_policy(out, saved)
+    about = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in saved.origin.items())
+    console.print(f"written     {out} ({decimal(out.stat().st_size)}): {about}")
     console.print(f"use it      agent = ogspr.load({str(out)!r}); action = agent.act(observation)")
 
 
 def open_source(path: Path, which: str, task: str | None) -> Source:
     file = find_policy(path, which)
     saved = load_policy(file)
-    folder = RunFolder(path)
-    options = EnvOptions()
-    if path.is_dir() and folder.exists:
-        options = changed(options, folder.read_config()["options"]["env"], str(folder.config))
-    else:
-        options = _options_of(saved)
-    return Source(file, saved, trusted_task(saved.origin, task, file, "--task {}"), options)
-
-
-def _options_of(saved: SavedPolicy) -> EnvOptions:
-    """From the protocol that the policy was trained under."""
-    _, height, _ = saved.spec.frame_shape
-    known = EnvOptions.__dataclass_fields__
-    protocol = {name: value for name, value in saved.spec.protocol.items() if name in known}
-    return changed(EnvOptions(image_size=height), protocol, "the policy's protocol")
+    return Source(file, saved, trusted_task(saved.origin["task"], task, file, "--task {}"), saved.env_options)
 
 
 def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Evaluation:
@@ -181,23 +161,23 @@ def _episode(policy: Policy, start: Callable[[], SplitStepEnvironment]) -> Itera
         env.close()
 
 
-def _film_in_turn(players: Sequence[Iterator[TimeStep]], recorder: VideoFile) -> list[float]:
+def _film_in_turn(players: Sequence[Iterator[TimeStep]], channels: int, recorder: VideoFile) -> list[float]:
     scores = []
     for player in players:
         scores.append(0.0)
         for step in player:
             scores[-1] += step.score
-            recorder.add(_newest_frame(step))
+            recorder.add(step.observation[-channels:])
     return scores
 
 
-def _film_grid(players: Sequence[Iterator[TimeStep]], recorder: VideoFile) -> list[float]:
+def _film_grid(players: Sequence[Iterator[TimeStep]], channels: int, recorder: VideoFile) -> list[float]:
     """Tiles; an episode that is over stands still until the last one is."""
     columns = int(np.ceil(np.sqrt(len(players))))
     steps = [next(player) for player in players]
     scores = [0.0] * len(players)
     while True:
-        recorder.add(_tiled([_newest_frame(step) for step in steps], columns))
+        recorder.add(_tiled([step.observation[-channels:] for step in steps], columns))
         if all(step.last for step in steps):
             return scores
         for place, player in enumerate(players):
@@ -211,12 +191,6 @@ def _tiled(frames: Sequence[UInt8Array], columns: int) -> UInt8Array:
     tiles = [*frames, *([np.zeros_like(frames[0])] * missing)]
     rows = [np.concatenate(tiles[place : place + columns], 2) for place in range(0, len(tiles), columns)]
     return np.concatenate(rows, 1)
-
-
-def _newest_frame(step: TimeStep) -> UInt8Array:
-    """In colour where the observation is, else grey."""
-    channels = 3 if step.observation.shape[0] % 3 == 0 else 1
-    return step.observation[-channels:]
 
 
 def _default_video(path: Path, which: str) -> Path:

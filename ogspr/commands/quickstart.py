@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -12,22 +11,25 @@ from rich.console import Console
 
 from ogspr.commands.policy import play
 from ogspr.commands.train import TrainCommand, run_folders, train
-from ogspr.records.curve import curve, mean_scores
+from ogspr.commands.video import VideoFile
+from ogspr.records.curve import curve, mean_scores, read_rows
 from ogspr.records.run import RunFolder
 from ogspr.train.recipes import SMALL, recipe
 
-TASK = "dmc:cheetah-run"
+TASK = "dmc:cartpole-swingup"
 _GPU_STEPS = 30_000
+_FOLDER = Path("runs") / "quickstart"
 
 
 def quickstart(out: Path | None, console: Console) -> None:
     """Trains the embedded default, then shows the curve, films the policy, and says what to type next."""
+    VideoFile.check(Path("video.mp4"))  # before the work, not after it
     gpu = torch.cuda.is_available()
     preset = "ogspr" if gpu else SMALL
     options = recipe(preset, TASK)
     if gpu:
         options = replace(options, agent_steps=_GPU_STEPS)
-    command = TrainCommand(options, task=TASK, preset=preset, out=out)
+    command = TrainCommand(options, task=TASK, preset=preset, out=out or _FOLDER)
     where = torch.cuda.get_device_name() if gpu else "the CPU"
     console.print(f"training {TASK} from pixels on {where}: {options.agent_steps} agent steps")
     steps = f" --agent-steps {options.agent_steps}" if gpu else ""
@@ -59,6 +61,5 @@ def quickstart(out: Path | None, console: Console) -> None:
 
 def _random_policy(folder: RunFolder, random_steps: int) -> float | None:
     """The mean score of the episodes that were played at random, before the first update."""
-    with folder.episode_table.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["agent_steps"]) <= random_steps]
-    return fmean(float(row["score"]) for row in rows) if rows else None
+    rows = [row for row in read_rows(folder.episode_table) if row["agent_steps"] <= random_steps]
+    return fmean(row["score"] for row in rows) if rows else None

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 from rich.console import Console
 
-from ogspr.agents.methods import METHODS
 from ogspr.envs import SUITES
-from ogspr.errors import UserError, unknown
+from ogspr.errors import UserError
 from ogspr.records.display import Display, RunStatus, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.structure import changed
 from ogspr.train.evaluation import Evaluation
 from ogspr.train.options import TrainOptions
 from ogspr.train.recipes import recipe
-from ogspr.train.session import CONFIG_FORMAT, Audience, Request, Run, Session
+from ogspr.train.run_config import read_config
+from ogspr.train.session import Audience, Request, Run, Session
 from ogspr.train.signals import Stopped, StopRequest
 
 ConfigT = TypeVar("ConfigT")
@@ -54,13 +54,15 @@ class TrainCommand(Generic[ConfigT]):
 def defaults(task: str, preset: str | None, config: Path | None, resume: Path | None) -> TrainCommand[Any]:
     """What holds where the command line says nothing: of a run, or of a preset and a file."""
     if resume is not None:
+        if config is not None:
+            raise UserError("--resume goes on with the settings of the run; leave --config out.")
         return _of_run(resume, task or None)
-    given = _settings_file(config) if config is not None else {}
-    name = preset or str(given.pop("preset", DEFAULT_PRESET))
-    task = task or str(given.pop("task", ""))
-    seeds = tuple(given.pop("seeds", (0,)))
-    options = changed(recipe(name, task), given.get("options", given), str(config))
-    return TrainCommand(options, task=task, preset=name, seeds=seeds, config=config)
+    given = _settings_file(config) if config is not None else _SettingsFile()
+    name = preset or given.preset or DEFAULT_PRESET
+    if not task and given.task:
+        task = trusted_task(given.task, None, config, f"ogspr train {{}} --config {config}")
+    options = changed(recipe(name, task), given.options, str(config))
+    return TrainCommand(options, task=task, preset=name, seeds=given.seeds, config=config)
 
 
 def train(command: TrainCommand[Any], console: Console) -> list[Run]:
@@ -69,6 +71,8 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
         raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
     if not command.seeds or len(set(command.seeds)) != len(command.seeds):
         raise UserError(f"seeds must be different numbers, got {command.seeds}.")
+    if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
+        raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
     request = Request(
         command.task,
         command.preset,
@@ -108,9 +112,8 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
     return [base / f"seed-{seed}" for seed in command.seeds]
 
 
-def trusted_task(config: Mapping[str, Any], given: str | None, source: Path, how: str) -> str:
-    """The task of a run. One that names a Python function runs only if the user names it too."""
-    task = str(config["task"])
+def trusted_task(task: str, given: str | None, source: Path | None, how: str) -> str:
+    """The task that a file names. One that is a Python function runs only if the user names it too."""
     if given is not None and given != task:
         raise UserError(f"{source} is of the task {task}, not {given}.")
     if task.partition(":")[0] not in SUITES and given is None:
@@ -157,7 +160,7 @@ def _how_to_go_on(request: Request) -> str:
 def _status(run: Run) -> RunStatus:
     progress = run.trainer.progress
     return RunStatus(
-        f"seed {run.seed}",
+        f"seed {run.config.seed}",
         progress.agent_steps,
         run.agent_steps,
         progress.last_score,
@@ -174,32 +177,36 @@ def _scores(run: Run) -> str:
 
 def _of_run(path: Path, task: str | None) -> TrainCommand[Any]:
     folder = RunFolder(path)
-    if not folder.exists:
-        raise UserError(f"{path} is no run: it has no config.json.")
-    config = read_json(folder.config)
-    if config.get("format") != CONFIG_FORMAT:
-        raise UserError(
-            f"{folder.config} has format {config.get('format')}, this ogspr reads {CONFIG_FORMAT}."
-        )
-    if config.get("method") not in METHODS:
-        raise unknown(f"method in {folder.config}", str(config.get("method")), METHODS)
-    base: TrainOptions[Any] = TrainOptions(METHODS[config["method"]].config())
-    options = changed(base, config["options"], str(folder.config))
+    config = read_config(folder)
     return TrainCommand(
-        options,
-        task=trusted_task(config, task, path, f"ogspr train {{}} --resume {path}"),
-        preset=str(config["preset"]),
-        seeds=(int(config["seed"]),),
+        config.train_options(str(folder.config)),
+        task=trusted_task(config.task, task, path, f"ogspr train {{}} --resume {path}"),
+        preset=config.preset,
+        seeds=(config.seed,),
         resume=path,
     )
 
 
-def _settings_file(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _SettingsFile:
+    """What a settings file may hold beside options."""
+
+    task: str = ""
+    preset: str = ""
+    seeds: tuple[int, ...] = (0,)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _settings_file(path: Path) -> _SettingsFile:
     """TOML or JSON; the config.json of a run will do."""
-    if path.suffix == ".json":
-        content = read_json(path)
-        known = ("preset", "task", "options")
-        return {name: content[name] for name in known if name in content} if "options" in content else content
+    content = read_json(path) if path.suffix == ".json" else _toml(path)
+    if isinstance(content.get("options"), dict):  # of a run: what else is in it belongs to that run alone
+        content = {name: content[name] for name in ("task", "preset") if name in content} | content["options"]
+    about = {name: content.pop(name) for name in ("task", "preset", "seeds") if name in content}
+    return replace(changed(_SettingsFile(), about, str(path)), options=content)
+
+
+def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

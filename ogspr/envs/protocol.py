@@ -48,6 +48,10 @@ class SplitStepEnvironment(Environment, Protocol):
 
     def finish_step(self) -> TimeStep: ...
 
+    def ask_to_close(self) -> None:
+        """Begins to close, so that several can do so side by side; `close` waits for the end."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RawStep:

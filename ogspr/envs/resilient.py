@@ -16,7 +16,7 @@ T = TypeVar("T")
 _MOST_DEATHS = 3  # in one episode: a worker that dies again and again has a reason
 
 
-class InexactState(RuntimeError):
+class InexactState(WorkerDied):
     """The state of a dead worker could not be built anew."""
 
 
@@ -79,6 +79,9 @@ class ResilientEnvironment:
     def restore(self, snapshot: Snapshot) -> TimeStep:
         return self._begin(self._attempted(lambda: self._env.restore(snapshot)), snapshot)
 
+    def ask_to_close(self) -> None:
+        self._env.ask_to_close()
+
     def close(self) -> None:
         self._env.close()
 
@@ -100,6 +103,8 @@ class ResilientEnvironment:
                 raise death
             try:
                 self._bring_back()
+            except InexactState:
+                raise
             except WorkerDied as again:
                 death = again
             else:

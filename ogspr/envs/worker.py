@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
@@ -91,6 +91,9 @@ class InProcess:
         self._check_idle()
         return self._env.restore(snapshot)
 
+    def ask_to_close(self) -> None:
+        """There is nobody else who could do so meanwhile."""
+
     def close(self) -> None:
         self._env.close()
 
@@ -115,13 +118,15 @@ class WorkerEnvironment:
         self._consumed = 0  # the last request whose answer was handed to the caller
         self._pipe_in_use = False
         self._closed = False
+        self._asked_to_close = False
         self._request = context.Semaphore(0)
         self._response = context.Semaphore(0)
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve, args=(build, theirs, self._request, self._response), name=name, daemon=True
         )
-        self._process.start()
+        with _deaf_to_signals():
+            self._process.start()
         theirs.close()
         close_at_exit(self)
 
@@ -175,6 +180,13 @@ class WorkerEnvironment:
         result: TimeStep = self._call("restore", snapshot)
         return result
 
+    def ask_to_close(self) -> None:
+        """The worker begins to close; nothing but `close` may follow."""
+        if not self._closed and not self._asked_to_close and self._memory is not None:
+            self._asked_to_close = True
+            if self._process.is_alive():
+                self._submit(_CLOSE)
+
     def close(self) -> None:
         """Ends the worker; safe to call again, after a failure, and in the middle of a step."""
         if self._closed:
@@ -191,12 +203,12 @@ class WorkerEnvironment:
 
     def _end_process(self) -> None:
         if self._process.is_alive() and self._memory is not None:
-            self._submit(_CLOSE)
+            if not self._asked_to_close:
+                self._submit(_CLOSE)
             self._process.join(_GRACE_SECONDS)
-        for end in (self._process.terminate, self._process.kill):
-            if self._process.is_alive():
-                end()
-                self._process.join(_GRACE_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join(_GRACE_SECONDS)
 
     def _release_memory(self) -> None:
         self._fields = {}
@@ -334,6 +346,19 @@ class WorkerEnvironment:
         return WorkerDied(message)
 
 
+@contextlib.contextmanager
+def _deaf_to_signals() -> Iterator[None]:
+    """A process started inside never hears of Ctrl-C or SIGTERM: its parent decides when it ends.
+
+    From its first moment on: signals often go to a whole group, also while a worker still imports.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _fields_in(memory: SharedMemory, spec: EnvSpec) -> Fields:
     """Views of what parent and worker share, one for each name."""
     layout = _layout(spec)
@@ -387,7 +412,6 @@ def _read_step(fields: Fields) -> TimeStep:
 
 def _serve(build: Callable[[], Environment], pipe: Any, request: Any, response: Any) -> None:
     """The worker's life: build the environment, answer requests until told to close."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     faulthandler.enable()  # a crash in a library leaves a trace
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:

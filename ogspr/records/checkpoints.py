@@ -86,12 +86,17 @@ class Checkpoints:
     def newest(self, report: Callable[[str], None]) -> Checkpoint:
         """The newest that is whole; says what is wrong with newer ones. A UserError where there is none."""
         self._report_missing(report)
-        found = sorted(self._all(), key=_sequence, reverse=True)
+        found, damaged = sorted(self._all(), key=_sequence, reverse=True), []
         for path in found:
             try:
-                return self._verified(path)
+                checkpoint = self._verified(path)
             except _Damaged as damage:
                 report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
+                damaged.append(path)
+            else:
+                for useless in damaged:  # so that they are not counted among those to keep
+                    useless.rename(useless.with_name(f"damaged-{useless.name}"))
+                return checkpoint
         tried = f"none of {len(found)} checkpoints" if found else "no checkpoint"
         raise UserError(
             f"{tried} in {self._folder} can be used; put a whole one back, "
@@ -100,8 +105,10 @@ class Checkpoints:
 
     def clean_up(self) -> None:
         """Removes what an earlier process did not finish."""
-        for path in self._folder.glob(f"*{_UNFINISHED}"):
+        for path in self._folder.glob(f"*-step-*{_UNFINISHED}"):
             shutil.rmtree(path, ignore_errors=True)
+        for path in (*self._folder.glob(f"*{_UNFINISHED}"), *self._replay.glob(f"*{_UNFINISHED}")):
+            path.unlink()
 
     def _verified(self, path: Path) -> Checkpoint:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +11,17 @@ from statistics import fmean
 _WIDTH = 50
 
 
+def read_rows(path: Path) -> list[dict[str, float]]:
+    """The numbers of a csv file, row by row; other columns are left out."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_numbers(row) for row in csv.DictReader(file)]
+
+
 def mean_scores(path: Path) -> dict[int, float]:
     """Mean score by agent steps, from a csv file with one row an episode."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
     scores: dict[int, list[float]] = {}
-    for row in rows:
-        scores.setdefault(int(row["agent_steps"]), []).append(float(row["score"]))
+    for row in read_rows(path):
+        scores.setdefault(int(row["agent_steps"]), []).append(row["score"])
     return {agent_steps: fmean(group) for agent_steps, group in sorted(scores.items())}
 
 
@@ -33,6 +38,14 @@ def curve(scores: dict[int, float], reference: tuple[str, float] | None = None) 
     if reference:
         lines.append(f"{'':>10}  {reference[1]:>8.1f}  {' ' * (mark or 0)}| {reference[0]}")
     return lines
+
+
+def _numbers(row: dict[str, str]) -> dict[str, float]:
+    numbers = {}
+    for name, text in row.items():
+        with contextlib.suppress(ValueError):
+            numbers[name] = float(text)
+    return numbers
 
 
 def _place(score: float, low: float, high: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -190,4 +191,4 @@ def resident_bytes() -> int:
         pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     except (OSError, IndexError, ValueError):
         return 0
-    return pages * 4096
+    return pages * os.sysconf("SC_PAGE_SIZE")

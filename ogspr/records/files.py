@@ -43,6 +43,7 @@ def written_whole(path: Path, data: bytes) -> FileStamp:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
+            reach_disk(path.parent)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise

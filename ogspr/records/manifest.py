@@ -45,7 +45,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 def add_to_manifest(path: Path, content: dict[str, Any]) -> None:
     """A run that goes on keeps what it began with; each later start is added to `resumed`."""
-    before = read_json(path)
+    before = read_json(path) if path.exists() else content
     later = [*before.get("resumed", []), {name: content[name] for name in content if name != "environment"}]
     write_json(path, before | {"resumed": later})
 

@@ -37,9 +37,17 @@ class RunFolder:
     def exists(self) -> bool:
         return self.config.exists()
 
+    @property
+    def has_results(self) -> bool:
+        """Whether anything here would be lost with a new start."""
+        tables = (self.train_table, self.episode_table, self.evaluation_table)
+        later = [path for path in self.checkpoints.glob("*-step-*") if not path.name.endswith("-step-0")]
+        return bool(later) or any(path.exists() and path.stat().st_size > 0 for path in tables)
+
     def lock(self) -> None:
         """Makes this process the only one that writes here; the system forgets it when the process ends."""
         make_folder(self.path)
+        self._refuse_links()
         path = self.path / "lock"
         with writing(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -51,21 +59,31 @@ class RunFolder:
             raise UserError(
                 f"{self.path} is in use by process {owner}; wait for it, end it, or choose another --out."
             ) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise UserError(
+                f"{path} cannot be locked: {error.strerror}; choose an --out on a file system that can."
+            ) from None
         with writing(path):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
         self._lock = descriptor
 
     def unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Lets others write; a folder in which nothing has begun goes again."""
+        if self._lock is None:
+            return
+        if [path.name for path in self.path.iterdir()] == ["lock"]:
+            (self.path / "lock").unlink()
+            self.path.rmdir()
+        os.close(self._lock)
+        self._lock = None
 
-    def read_config(self) -> dict[str, Any]:
-        return read_json(self.config)
-
-    def write_config(self, config: dict[str, Any]) -> None:
-        write_json(self.config, config)
+    def _refuse_links(self) -> None:
+        """A run that came from elsewhere must not lead this process to write outside of it."""
+        for path in self.path.iterdir():
+            if path.is_symlink():
+                raise UserError(f"{path} is a link; a run's folder must hold its files itself.")
 
 
 def read_json(path: Path) -> dict[str, Any]:

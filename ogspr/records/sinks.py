@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ogspr.errors import UserError
+from ogspr.records.files import make_folder, writing
+
+_SUFFIX = ".ogspr"
 
 
 class Sink(Protocol):
@@ -21,39 +25,59 @@ class Sink(Protocol):
 
 
 class TensorBoard:
-    """Event files; those of a resumed run hide what came after its checkpoint."""
+    """An event file, written at once: a library's thread would die silently on a full disk."""
 
-    def __init__(self, folder: Path, agent_steps: int) -> None:
-        from tensorboardX import SummaryWriter
+    def __init__(self, folder: Path) -> None:
+        from tensorboardX.record_writer import RecordWriter
 
-        resumed = {"purge_step": agent_steps + 1} if agent_steps else {}
-        self._writer = SummaryWriter(str(folder), flush_secs=30, **resumed)
+        make_folder(folder)
+        for earlier in folder.glob(f"*{_SUFFIX}"):  # a run that goes on tells its story from the beginning
+            earlier.unlink()
+        self._path = folder / f"events.out.tfevents.{time.time_ns()}{_SUFFIX}"
+        with writing(self._path):
+            self._records = RecordWriter(str(self._path))
+        self._write(file_version="brain.Event:2")
 
     def log(self, agent_steps: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, agent_steps)
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        numbers = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(step=agent_steps, summary=Summary(value=numbers))
 
     def close(self) -> None:
-        self._writer.close()
+        with writing(self._path):
+            self._records.close()
+
+    def _write(self, **fields: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        with writing(self._path):
+            self._records.write(Event(wall_time=time.time(), **fields).SerializeToString())
+            self._records.flush()
 
 
 class WeightsAndBiases:
     """One run of a project; offline where the user says so (WANDB_MODE=offline)."""
 
-    def __init__(self, project: str, folder: Path, name: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, project: str, folder: Path, name: str, identity: str, settings: dict[str, Any]
+    ) -> None:
         wandb = _optional("wandb", "--keep.wandb")
         self._run = wandb.init(
             project=project,
             dir=str(folder),
-            id=_identifier(name),
+            id=identity,
             name=name,
             config=settings,
             resume="allow",
             reinit="create_new",
         )
+        # An evaluation arrives after later rows of the log; by its own count, steps may not go back.
+        self._run.define_metric("agent_steps")
+        self._run.define_metric("*", step_metric="agent_steps")
 
     def log(self, agent_steps: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=agent_steps)
+        self._run.log({"agent_steps": agent_steps, **values})
 
     def close(self) -> None:
         self._run.finish()
@@ -62,12 +86,14 @@ class WeightsAndBiases:
 class Trackio:
     """One run of a project, on this machine."""
 
-    def __init__(self, project: str, name: str, settings: dict[str, Any]) -> None:
+    def __init__(self, project: str, name: str, identity: str, settings: dict[str, Any]) -> None:
         trackio = _optional("trackio", "--keep.trackio")
-        self._run = trackio.init(project=project, name=name, config=settings, resume="allow", embed=False)
+        self._run = trackio.init(
+            project=project, name=f"{name}-{identity}", config=settings, resume="allow", embed=False
+        )
 
     def log(self, agent_steps: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=agent_steps)
+        self._run.log({"agent_steps": agent_steps, **values})
 
     def close(self) -> None:
         self._run.finish()
@@ -86,7 +112,3 @@ def _optional(module: str, option: str) -> Any:
     if find_spec(module) is None:
         raise UserError(f"{option} needs one more package: pip install {module}.")
     return import_module(module)
-
-
-def _identifier(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in name)

@@ -61,6 +61,11 @@ class Table:
             self._file.close()
 
 
+def whole_lines(path: Path) -> int:
+    """Bytes of a file up to the end of its last whole line; 0 where there is none."""
+    return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+
+
 def _check_length(path: Path, size: int) -> None:
     found = path.stat().st_size if path.exists() else 0
     if found < size:

@@ -151,7 +151,9 @@ class Evaluator:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Into fresh environments; an evaluation that was going on begins again."""
         self._starts = state["environments"]
-        for seat, snapshot in zip(self._seats, self._starts, strict=False):
+        if self._starts and len(self._starts) != len(self._seats):
+            raise ValueError(f"it has {len(self._starts)} evaluation environments, not {len(self._seats)}")
+        for seat, snapshot in zip(self._seats, self._starts, strict=bool(self._starts)):
             seat.env.restore(snapshot)
         self._used = bool(self._starts)
         if (saved := state["occasion"]) is not None:

@@ -178,6 +178,7 @@ def make_learners(
     state_folders: Sequence[Path],
     *,
     announce: Callable[[str], None],
+    warn: Callable[[str], None] | None = None,
 ) -> list[Learner]:
     """A learner for each seed; says how much memory their replays take before it takes it."""
     plan = plan_learners(settings, len(seeds))
@@ -188,14 +189,14 @@ def make_learners(
             place=plan.place,
             seed=seed,
             state_folder=folder,
-            report=partial(_announce_of, announce, seed),
+            report=partial(_tell_of, warn or announce, seed),
         )
         for seed, folder in zip(seeds, state_folders, strict=True)
     ]
 
 
-def _announce_of(announce: Callable[[str], None], seed: int, line: str) -> None:
-    announce(f"seed {seed}: {line}")
+def _tell_of(tell: Callable[[str], None], seed: int, line: str) -> None:
+    tell(f"seed {seed}: {line}")
 
 
 def plan_learners(settings: LearnerSettings, count: int) -> StoragePlan:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ogspr.agents.methods import METHODS, method_of
 from ogspr.agents.protocol import AgentConfig, Policy
+from ogspr.envs import EnvOptions
 from ogspr.errors import UserError, unknown
 from ogspr.records.run import RunFolder
 from ogspr.records.structure import changed, plain
@@ -31,6 +32,8 @@ class SavedPolicy:
 
     config: AgentConfig
     spec: EnvSpec
+    env_options: EnvOptions
+    """How the environment was shown to it."""
     weights: Mapping[str, Tensor]
     origin: dict[str, Any]
     """Where it comes from: task, seed, agent steps, score."""
@@ -46,27 +49,38 @@ class SavedPolicy:
 
 
 def save_policy(path: Path, policy: SavedPolicy) -> None:
-    tree: dict[str, Any] = {
+    save_tree(path, policy_tree(policy), _KIND)
+
+
+def policy_tree(policy: SavedPolicy) -> dict[str, Any]:
+    """As JSON values and arrays."""
+    return {
         "method": method_of(policy.config).name,
         "config": plain(policy.config),
         "environment": _plain_spec(policy.spec),
+        "env_options": plain(policy.env_options),
         "origin": policy.origin,
         "weights": as_arrays(dict(policy.weights)),
     }
-    save_tree(path, tree, _KIND)
 
 
 def load_policy(path: Path) -> SavedPolicy:
     """What was saved; a UserError where the file is damaged or holds something else."""
-    tree = load_tree(path, _KIND)
+    return policy_from(load_tree(path, _KIND), str(path))
+
+
+def policy_from(tree: dict[str, Any], source: str) -> SavedPolicy:
+    """What `policy_tree` gave; `source` names it in errors."""
     try:
         method, spec = tree["method"], _spec(tree["environment"])
         if method not in METHODS:
-            raise unknown(f"method in {path}", str(method), METHODS)
-        config = changed(METHODS[method].config(), tree["config"], str(path))
-        return SavedPolicy(config, spec, as_tensors(tree["weights"]), dict(tree["origin"]))
+            raise unknown(f"method in {source}", str(method), METHODS)
+        config = changed(METHODS[method].config(), tree["config"], source)
+        env_options = changed(EnvOptions(), tree["env_options"], source)
+        origin = {"task": str(tree["origin"]["task"])} | dict(tree["origin"])
+        return SavedPolicy(config, spec, env_options, as_tensors(tree["weights"]), origin)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged: {error!r}.") from None
+        raise UserError(f"{source} is damaged: {error!r}; use another file.") from None
 
 
 def policy_path(run: Path, which: str) -> Path:

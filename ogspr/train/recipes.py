@@ -34,25 +34,25 @@ def recipe(name: str, task: str) -> TrainOptions[Any]:
 def small() -> TrainOptions[OGSPRConfig]:
     """All of the method with everything smaller: minutes on two cores, not the paper's numbers.
 
-    Actions are held for long and little is looked ahead: a short run learns more from that.
+    Actions are held for long: a short run sees and learns more of the world so.
     """
     config = replace(
         preset("ogspr"),
         sizes=Sizes(16, 128, 128, 128, 128, 128, 128, 32),
         self_prediction=SelfPrediction(horizon=2),
         batch_size=32,
-        discount=0.95,
+        discount=0.97,
         learning_rate=5e-4,
         target_period=100,
-        random_steps=500,
+        random_steps=1_000,
         exploration_noise=0.2,
         shift_pad=2,
     )
     return TrainOptions(
         agent=config,
-        agent_steps=7_000,
+        agent_steps=5_000,
         log_every=250,
-        env=EnvOptions(image_size=48, action_repeat=8),
+        env=EnvOptions(image_size=40, action_repeat=8),
         evaluation=EvaluationOptions(every=1_000, episodes=4, environments=2),
     )
 

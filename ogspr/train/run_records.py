@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ogspr.agents.protocol import AgentConfig
+from ogspr.records.curve import mean_scores, read_rows
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, known
-from ogspr.records.tables import Table
-from ogspr.train.evaluation import Evaluation
-from ogspr.train.policy_file import BEST, LAST, SavedPolicy, policy_path, save_policy
-from ogspr.types import EnvSpec
+from ogspr.records.tables import Table, whole_lines
+from ogspr.train.evaluation import Evaluation, Occasion
+from ogspr.train.policy_file import (
+    BEST,
+    LAST,
+    SavedPolicy,
+    policy_from,
+    policy_path,
+    policy_tree,
+    save_policy,
+)
+
+_SCORE = "eval/score"
 
 
 class RunRecords:
@@ -19,34 +28,31 @@ class RunRecords:
 
     Args:
         folder: The run's.
-        config: The method's configuration, which goes into policy files.
-        spec: The environment, likewise.
-        origin: Task and seed, likewise.
+        describe: Makes a policy file's content of what was evaluated and its mean score.
         sinks: Told the same numbers.
-        sizes: Bytes of the csv files in the checkpoint the run goes on from; empty: a new run.
+        state: Of the checkpoint the run goes on from; None: a new run.
         listen: Called with a line about every evaluation.
     """
 
     def __init__(
         self,
         folder: RunFolder,
-        config: AgentConfig,
-        spec: EnvSpec,
-        origin: dict[str, Any],
+        describe: Callable[[Occasion, float], SavedPolicy],
         sinks: Sequence[Sink],
-        sizes: Mapping[str, int],
+        state: Mapping[str, Any] | None,
         listen: Callable[[Evaluation, bool], None],
     ) -> None:
         self._folder = folder
-        self._config = config
-        self._spec = spec
-        self._origin = origin
+        self._describe = describe
         self._sinks = sinks
         self._listen = listen
+        sizes: Mapping[str, int] = state["sizes"] if state else {}
         paths = (folder.train_table, folder.episode_table, folder.evaluation_table)
-        system = folder.system_table
-        self._system = Table(system, system.stat().st_size if sizes and system.exists() else 0)
+        self._system = Table(folder.system_table, whole_lines(folder.system_table) if state else 0)
         self._tables = {path.name: Table(path, sizes.get(path.name, 0)) for path in paths}
+        self._policies: dict[str, SavedPolicy] = {}
+        if state:
+            self._restore_policies(state["policies"])
 
     def train(self, row: dict[str, float]) -> None:
         self._append(self._folder.train_table.name, [row])
@@ -71,27 +77,46 @@ class RunRecords:
             for number, episode in enumerate(evaluation.episodes, start=1)
         ]
         self._append(self._folder.evaluation_table.name, rows)
-        origin = self._origin | {"agent_steps": occasion.agent_steps, "score": evaluation.mean_score}
-        policy = SavedPolicy(self._config, self._spec, occasion.weights, origin)
-        save_policy(policy_path(self._folder.path, LAST), policy)
-        if best:
-            save_policy(policy_path(self._folder.path, BEST), policy)
-        self._tell(occasion.agent_steps, {"eval/score": evaluation.mean_score})
+        policy = self._describe(occasion, evaluation.mean_score)
+        for which in (LAST, BEST) if best else (LAST,):
+            self._keep_policy(which, policy)
+        self._tell(occasion.agent_steps, {_SCORE: evaluation.mean_score})
         self._listen(evaluation, best)
 
     def system(self, row: dict[str, float]) -> None:
         """What depends on the machine and the hour: kept apart from what a run finds, and never cut off."""
         self._system.append([row])
 
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each csv file, all of them safe."""
-        return {name: table.safe_size() for name, table in self._tables.items()}
+    def retell(self, sink: Sink) -> None:
+        """Tells one that begins anew what the tables say already."""
+        for row in read_rows(self._folder.train_table):
+            sink.log(int(row["agent_steps"]), known(row, "train"))
+        for agent_steps, score in mean_scores(self._folder.evaluation_table).items():
+            sink.log(agent_steps, {_SCORE: score})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Bytes of each csv file, all of them safe; and the policies: their files get ahead of it."""
+        return {
+            "sizes": {name: table.safe_size() for name, table in self._tables.items()},
+            "policies": {which: policy_tree(policy) for which, policy in self._policies.items()},
+        }
 
     def close(self) -> None:
         for table in (*self._tables.values(), self._system):
             table.close()
         for sink in self._sinks:
             sink.close()
+
+    def _keep_policy(self, which: str, policy: SavedPolicy) -> None:
+        self._policies[which] = policy
+        save_policy(policy_path(self._folder.path, which), policy)
+
+    def _restore_policies(self, saved: Mapping[str, dict[str, Any]]) -> None:
+        for which in (BEST, LAST):
+            if which in saved:
+                self._keep_policy(which, policy_from(saved[which], "the checkpoint"))
+            else:
+                policy_path(self._folder.path, which).unlink(missing_ok=True)
 
     def _append(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         self._tables[table].append(rows)

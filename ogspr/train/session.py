@@ -10,35 +10,37 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 
 from ogspr.agents.methods import method_of
 from ogspr.agents.protocol import AgentConfig
-from ogspr.envs import InexactState, ResilientEnvironment, WorkerDied, launch
+from ogspr.envs import ResilientEnvironment, WorkerDied, WorkerError, launch
 from ogspr.errors import SnapshotError, UserError
 from ogspr.records.checkpoints import Checkpoint, Checkpoints
 from ogspr.records.display import resident_bytes
 from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
-from ogspr.records.structure import differences, plain
-from ogspr.train.evaluation import Evaluation, Evaluator
+from ogspr.records.structure import plain
+from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners
 from ogspr.train.memory import keep_freed_memory
-from ogspr.train.options import TrainOptions, decisive
+from ogspr.train.options import TrainOptions
 from ogspr.train.policies import make_policy
+from ogspr.train.policy_file import SavedPolicy
+from ogspr.train.run_config import RunConfig, read_config, write_config
 from ogspr.train.run_records import RunRecords
 from ogspr.train.signals import StopRequest
 from ogspr.train.state_file import as_arrays, as_tensors
 from ogspr.train.trainer import Schedule, Trainer
 from ogspr.types import EnvSpec
 
-CONFIG_FORMAT = 1
 _LARGEST_REPLAY = 1_000_000
 _CORES_FOR_OVERLAP = 8
 _ENV_SEEDS = 0x0E57  # so that environments and networks of a seed share no random numbers
@@ -73,7 +75,7 @@ class Audience:
 class Run:
     """One seed."""
 
-    seed: int
+    config: RunConfig
     folder: RunFolder
     learner: Learner
     trainer: Trainer
@@ -91,7 +93,7 @@ class Run:
             "replay": as_arrays(self.learner.replay_state_dict()),
             "trainer": self.trainer.state_dict(),
             "generators": generator_states(),
-            "tables": self.records.sizes(),
+            "records": self.records.state_dict(),
         }
         self.checkpoints.save(self.trainer.progress.agent_steps, state, pieces)
 
@@ -128,16 +130,16 @@ class Session:
         clock = _Clock(60.0 * self._request.options.keep.checkpoint_minutes)
         while active:
             for half in (Trainer.begin_round, Trainer.finish_round):
-                active = [run for run in active if self._survives(run, half)]
+                active = [run for run in active if self._survives(run, partial(half, run.trainer))]
             self._note_system(active)
             self._audience.round(runs)
             if self._stop.heard or clock.due():
-                for run in active:
-                    run.save()
+                active = [run for run in active if self._survives(run, run.save)]
                 self._stop.obey()
-            for run in [run for run in active if run.trainer.finished]:
-                run.save()
-                active.remove(run)
+            finished = [run for run in active if run.trainer.finished]
+            active = [run for run in active if run not in finished]
+            for run in finished:
+                self._survives(run, run.save)
 
     def _note_system(self, runs: Sequence[Run]) -> None:
         for run in runs:
@@ -156,18 +158,22 @@ class Session:
             "gpu_memory_bytes": on_gpu,
         }
 
-    def _survives(self, run: Run, half: Callable[[Trainer], None]) -> bool:
+    def _survives(self, run: Run, work: Callable[[], None]) -> bool:
         """Runs share a process, not their fate."""
         try:
-            half(run.trainer)
-        except (Diverged, WorkerDied, InexactState, SnapshotError) as error:
-            self.failed.append(f"seed {run.seed}: {error}")
-            self._audience.warning(
-                f"{run.folder.path} stopped: {error} "
-                "Its last checkpoint is whole: the same command goes on from it."
-            )
-            return False
-        return True
+            work()
+        except Diverged as error:
+            advice = "Its last checkpoint is whole: go on from it with other settings and --allow-changes."
+            self._give_up(run, error, advice)
+        except (WorkerDied, WorkerError, SnapshotError) as error:
+            self._give_up(run, error, "Its last checkpoint is whole: the same command goes on from it.")
+        else:
+            return True
+        return False
+
+    def _give_up(self, run: Run, error: Exception, advice: str) -> None:
+        self.failed.append(f"seed {run.config.seed}: {error}")
+        self._audience.warning(f"{run.folder.path} stopped: {error} {advice}")
 
     # --- construction ---------------------------------------------------------------------------
 
@@ -175,20 +181,17 @@ class Session:
         for folder in self._folders:
             folder.lock()
             self._closing.callback(folder.unlock)
-        stored = [folder.read_config() if folder.exists else None for folder in self._folders]
-        for folder, seed, config in zip(self._folders, self._request.seeds, stored, strict=True):
-            self._check_config(folder, seed, config)
+        stored = [self._stored(folder) for folder in self._folders]
         environments = [self._launch(seed) for seed in self._request.seeds]
-        for env in (env for envs in environments for env in envs):
-            self._closing.callback(env.close)
+        self._closing.callback(_close_all, [env for envs in environments for env in envs])
         spec = environments[0][0].spec  # waits until it is built
-        capacity = self._capacity(spec, stored)
-        settings = self._settings(spec, capacity)
+        settings = self._settings(spec, stored)
         learners = make_learners(
             settings,
             self._request.seeds,
             self._request.folders,
             announce=self._audience.line,
+            warn=self._audience.warning,
         )
         seed_generators(self._request.seeds[0])
         return [
@@ -198,50 +201,79 @@ class Session:
             )
         ]
 
+    def _stored(self, folder: RunFolder) -> RunConfig | None:
+        """The settings of a run that exists; None where a new one may begin."""
+        if folder.exists:
+            return read_config(folder)
+        if folder.has_results:
+            raise UserError(
+                f"{folder.path} holds results of a run, but no config.json; "
+                "put it back, or choose another --out."
+            )
+        return None
+
     def _run(
         self,
         folder: RunFolder,
         seed: int,
         learner: Learner,
         environments: list[ResilientEnvironment],
-        stored: dict[str, Any] | None,
+        stored: RunConfig | None,
     ) -> Run:
         options = self._request.options
+        config = self._config(seed, learner, stored)
+        if stored is not None:
+            self._check_changes(folder, stored, config)
         checkpoints = Checkpoints(folder, options.keep.checkpoints)
         checkpoints.clean_up()
         found = checkpoints.newest(self._audience.warning) if stored else None
         state = found.state() if found else None
+        records = self._records(folder, config, learner.spec, state)
         train_env, *evaluation_envs = environments
         policy = make_policy(options.agent, learner.spec, self._device, self._execution)
-        records = RunRecords(
-            folder,
-            options.agent,
-            learner.spec,
-            {"task": self._request.task, "preset": self._request.preset, "seed": seed},
-            self._sinks(folder, seed, found),
-            state["tables"] if state else {},
-            partial(self._audience.evaluation, seed),
-        )
-        self._closing.callback(records.close)
         evaluator = Evaluator(policy, evaluation_envs, options.evaluation.episodes)
         schedule = Schedule(
             options.agent_steps, options.evaluation.every, options.log_every, overlap=self._overlap
         )
         trainer = Trainer(learner, train_env, evaluator, records, schedule)
         journal = Journal(folder.replay, found.pieces if found else ())
-        run = Run(seed, folder, learner, trainer, records, checkpoints, journal, options.agent_steps)
+        run = Run(config, folder, learner, trainer, records, checkpoints, journal, options.agent_steps)
         if found is not None and state is not None:
             self._resume(run, found, state)
         else:
             self._begin(run)
         return run
 
+    def _records(
+        self, folder: RunFolder, config: RunConfig, spec: EnvSpec, state: dict[str, Any] | None
+    ) -> RunRecords:
+        options = self._request.options
+
+        def describe(occasion: Occasion, score: float) -> SavedPolicy:
+            origin = {
+                "task": config.task,
+                "preset": config.preset,
+                "seed": config.seed,
+                "agent_steps": occasion.agent_steps,
+                "score": score,
+            }
+            return SavedPolicy(options.agent, spec, options.env, occasion.weights, origin)
+
+        sinks = self._sinks(folder, config)
+        listen = partial(self._audience.evaluation, config.seed)
+        records = RunRecords(folder, describe, sinks, state["records"] if state else None, listen)
+        self._closing.callback(records.close)
+        for sink in sinks:
+            if isinstance(sink, TensorBoard):
+                records.retell(sink)
+        return records
+
     def _begin(self, run: Run) -> None:
         """A run exists once its config is there: what was left by one that never came so far is replaced."""
         run.trainer.start()
         write_manifest(run.folder.path, self._manifest(run.learner.spec))
         run.save()
-        run.folder.write_config(self._config(run.seed, run.learner.replay.shape.capacity))
+        write_config(run.folder, run.config)
         self._audience.line(f"new run {run.folder.path}")
 
     def _resume(self, run: Run, found: Checkpoint, state: dict[str, Any]) -> None:
@@ -252,9 +284,11 @@ class Session:
             run.trainer.load_state_dict(state["trainer"])
             set_generator_states(state["generators"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{found.path} does not fit these settings: {error}.") from None
+            raise UserError(
+                f"{found.path} does not fit these settings: {error}; use those the run was begun with."
+            ) from None
         add_to_manifest(run.folder.manifest, self._manifest(run.learner.spec))
-        run.folder.write_config(self._config(run.seed, run.learner.replay.shape.capacity))
+        write_config(run.folder, run.config)
         self._audience.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
 
     def _launch(self, seed: int) -> list[ResilientEnvironment]:
@@ -268,33 +302,37 @@ class Session:
             for place, env_seed in enumerate(seeds)
         ]
 
-    def _settings(self, spec: EnvSpec, capacity: int) -> LearnerSettings:
+    def _settings(self, spec: EnvSpec, stored: Sequence[RunConfig | None]) -> LearnerSettings:
+        """Replay stays as large, and where it was, when a run began."""
         options = self._request.options
         config: AgentConfig = options.agent
-        return LearnerSettings(config, spec, capacity, self._device, self._execution, options.replay.place)
+        begun = [run for run in stored if run is not None]
+        kept = {(run.capacity, run.place) for run in begun}
+        if len(kept) > 1 or (kept and len(begun) < len(stored)):
+            raise UserError("these runs were begun with different replays; go on with each by itself.")
+        capacity, place = kept.pop() if kept else (self._capacity(spec), options.replay.place)
+        if begun and options.agent_steps > begun[0].options["agent_steps"]:
+            self._audience.warning(f"the run is longer now; its replay still holds {capacity} observations.")
+        return LearnerSettings(config, spec, capacity, self._device, self._execution, place)
 
-    def _capacity(self, spec: EnvSpec, stored: Sequence[dict[str, Any] | None]) -> int:
-        """As it was when the run began; for a new one, the whole run if that is not too much."""
-        before = {config["capacity"] for config in stored if config}
-        if before:
-            return int(max(before))
+    def _capacity(self, spec: EnvSpec) -> int:
+        """The whole run, if that is not too much."""
         options = self._request.options
         # An episode has one observation more than steps; where its length is unknown, that is a guess.
         episodes = options.agent_steps // (spec.episode_steps or 50) + 2
         wanted = options.replay.capacity or min(options.agent_steps + episodes, _LARGEST_REPLAY)
         return max(int(wanted), int(options.agent.longest_horizon) + spec.frame_stack + 1)
 
-    def _sinks(self, folder: RunFolder, seed: int, found: Checkpoint | None) -> list[Sink]:
+    def _sinks(self, folder: RunFolder, config: RunConfig) -> list[Sink]:
         keep = self._request.options.keep
-        name = f"{self._request.task}-{self._request.preset}-{seed}"
-        settings = self._config(seed, 0)
+        name = f"{config.task}-{config.preset}-{config.seed}"
         sinks: list[Sink] = []
         if keep.tensorboard:
-            sinks.append(TensorBoard(folder.tensorboard, found.agent_steps if found else 0))
+            sinks.append(TensorBoard(folder.tensorboard))
         if keep.wandb is not None:
-            sinks.append(WeightsAndBiases(keep.wandb, folder.path, name, settings))
+            sinks.append(WeightsAndBiases(keep.wandb, folder.path, name, config.identity, plain(config)))
         if keep.trackio is not None:
-            sinks.append(Trackio(keep.trackio, name, settings))
+            sinks.append(Trackio(keep.trackio, name, config.identity, plain(config)))
         return sinks
 
     @property
@@ -304,7 +342,7 @@ class Session:
 
     # --- what is written down about a run -------------------------------------------------------
 
-    def _config(self, seed: int, capacity: int) -> dict[str, Any]:
+    def _config(self, seed: int, learner: Learner, stored: RunConfig | None) -> RunConfig:
         options = self._request.options
         compute = replace(
             options.compute,
@@ -312,37 +350,25 @@ class Session:
             mode=self._execution.mode,
             precision=self._execution.precision,
         )
-        return {
-            "format": CONFIG_FORMAT,
-            "task": self._request.task,
-            "preset": self._request.preset,
-            "method": method_of(options.agent).name,
-            "seed": seed,
-            "capacity": capacity,
-            "options": plain(replace(options, compute=compute)),
-        }
+        return RunConfig(
+            task=self._request.task,
+            preset=self._request.preset,
+            method=method_of(options.agent).name,
+            seed=seed,
+            capacity=learner.replay.shape.capacity,
+            place=learner.place,
+            identity=stored.identity if stored else uuid4().hex[:12],
+            options=plain(replace(options, compute=compute)),
+        )
 
     def _manifest(self, spec: EnvSpec) -> dict[str, Any]:
         gpu = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         threads = torch.get_num_threads()
         return manifest(spec, gpu=gpu, cores=os.cpu_count(), threads=threads, cuda=torch.version.cuda)
 
-    def _check_config(self, folder: RunFolder, seed: int, stored: dict[str, Any] | None) -> None:
+    def _check_changes(self, folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
         """Refuses to go on with a run under settings that would make another run of it."""
-        if stored is None:
-            return
-        if stored.get("format") != CONFIG_FORMAT:
-            raise UserError(
-                f"{folder.config} has format {stored.get('format')}; "
-                f"this version of ogspr reads {CONFIG_FORMAT}."
-            )
-        ours = self._config(seed, stored["capacity"])
-        changes = [
-            line
-            for name in ("task", "method", "seed")
-            for line in differences(stored[name], ours[name], name)
-        ]
-        changes += differences(decisive(stored["options"]), decisive(ours["options"]))
+        changes = stored.changes(wanted)
         if not changes:
             return
         listed = "\n  ".join(changes)
@@ -352,6 +378,14 @@ class Session:
                 "Use the same ones, another --out, or --allow-changes to go on all the same."
             )
         self._audience.warning(f"{folder.path} goes on with changed settings:\n  {listed}")
+
+
+def _close_all(environments: Sequence[ResilientEnvironment]) -> None:
+    """All at once, not one after the other."""
+    for env in environments:
+        env.ask_to_close()
+    for env in environments:
+        env.close()
 
 
 class _Clock:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from types import FrameType
 
+_SHOW_CURSOR = b"\x1b[?25h"  # a live display hides it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -56,6 +58,8 @@ class StopRequest:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self._number is not None:
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), _SHOW_CURSOR)
             os._exit(128 + number)  # asked twice: no file is ever half written, so nothing is lost
         self._number = number
         if self._at_once:

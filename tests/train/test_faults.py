@@ -220,21 +220,28 @@ def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, unbroken, ti
     assert_continues(settings, tiny_disk, unbroken)
 
 
-def test_a_table_that_cannot_be_written_is_named(settings, unbroken, tmp_path):
-    process = start(command(settings, tmp_path))
-    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 1, process)
-    process.send_signal(signal.SIGTERM)
-    finish(process)
-    table = tmp_path / "seed-0" / "eval.csv"
-    kept = table.read_bytes()
-    table.unlink()
-    table.symlink_to("/dev/full")
-    code, output = finish(start(command(settings, tmp_path)))
-    assert code == 2
-    assert "eval.csv" in output and "Traceback" not in output
-    table.unlink()
-    table.write_bytes(kept)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_saves_too(settings, unbroken, tmp_path, number):
+    """As terminals and schedulers send it: to the workers as well."""
+    process = start(command(settings, tmp_path, "--seeds", "0", "1"), start_new_session=True)
+    wait_for(lambda: rows(tmp_path / "seed-1" / "train.csv") > 2, process)
+    asked = time.monotonic()
+    os.killpg(process.pid, number)
+    code, output = finish(process)
+    assert code == 128 + number
+    assert time.monotonic() - asked < 10
+    assert "Traceback" not in output and "died" not in output
     assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_signal_to_the_whole_group_while_workers_start(settings, tmp_path):
+    process = start(command(settings, tmp_path), start_new_session=True)
+    wait_for((tmp_path / "seed-0" / "lock").exists, process)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    code, output = finish(process)
+    assert code == 130
+    assert "Traceback" not in output
 
 
 def test_the_resume_option_needs_the_name_of_code_it_runs(unbroken):
@@ -246,6 +253,26 @@ def test_the_resume_option_needs_the_name_of_code_it_runs(unbroken):
     code, output = finish(start([*resume[:4], TASK, *resume[4:]]))
     assert code == 0, output
     assert f"{folder} is done" in output
+
+
+def test_a_file_alone_does_not_make_code_run(unbroken, tmp_path):
+    config = tmp_path / "theirs.toml"
+    config.write_text(f'task = "{TASK}"\n' + TINY)
+    code, output = finish(start([sys.executable, "-m", "ogspr", "train", "--config", str(config)]))
+    assert code == 2
+    assert f"would run the code {TASK}" in output
+    # The config.json of a run, with the task named: another run with the same settings.
+    again = [*command(unbroken[0] / "config.json", tmp_path / "again"), "--agent-steps", "40"]
+    code, output = finish(start(again))
+    assert code == 0, output
+    assert "score" in output
+
+
+def test_the_task_may_stand_anywhere(settings, tmp_path):
+    words = command(settings, tmp_path, "--quiet", "--agent-steps", "20")
+    place = words.index(TASK)
+    code, output = finish(start([*words[:place], *words[place + 1 :], TASK]))
+    assert (code, output) == (0, "")
 
 
 def test_quiet_says_nothing(settings, tmp_path):

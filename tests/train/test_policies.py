@@ -13,6 +13,7 @@ import ogspr
 from ogspr.agents.methods import METHODS
 from ogspr.agents.ogspr import preset_names
 from ogspr.commands import policy as commands
+from ogspr.envs import EnvOptions
 from ogspr.errors import UserError
 from ogspr.records.tree import load_tree, save_tree
 from ogspr.train.policy_file import SavedPolicy, save_policy
@@ -30,7 +31,8 @@ def run(tmp_path_factory):
 
 
 def saved(learner, path, config):
-    save_policy(path, SavedPolicy(config, learner.spec, learner.policy_weights(), {"task": "x:y"}))
+    origin = {"task": "x:y"}
+    save_policy(path, SavedPolicy(config, learner.spec, EnvOptions(), learner.policy_weights(), origin))
     return path
 
 

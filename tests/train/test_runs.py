@@ -12,10 +12,13 @@ from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.run import RunFolder
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
+from ogspr.train.policy_file import load_policy
+from ogspr.train.run_config import read_config
 from ogspr.train.signals import Stopped, StopRequest
 from tests.train.runs import (
     TABLES,
     Listener,
+    assert_same,
     assert_same_run,
     exit_code,
     final_state,
@@ -63,20 +66,18 @@ def stopped_run(folder, *rounds: int, **changes):
 
 
 def test_twenty_kills_change_nothing(tmp_path):
-    longer = {"agent_steps": 300}
-    train(request(tmp_path / "unbroken", **longer))
-    chance, kills = random.Random(0), 0
-    while kills < 20:
-        child = train_in_child(request(tmp_path / "killed", keep=OFTEN, **longer))
-        time.sleep(chance.uniform(0.2, 1.4))
+    steps = 900
+    train(request(tmp_path / "unbroken", agent_steps=steps))
+    chance, folder = random.Random(0), tmp_path / "killed" / "seed-0"
+    for number in range(20):
+        workers = number % 4 == 0  # a kill also hits those who are busy with starting processes
+        child = train_in_child(request(tmp_path / "killed", keep=OFTEN, agent_steps=steps, workers=workers))
+        time.sleep(chance.uniform(0.1, 1.2 + 2.0 * workers))
         kill(child)
-        kills += exit_code(child) < 0
-        if RunFolder(tmp_path / "killed" / "seed-0").exists and kills < 20:
-            state = final_state(tmp_path / "killed" / "seed-0")
-            if state["trainer"]["progress"]["agent_steps"] >= 300:
-                shutil.rmtree(tmp_path / "killed")  # it was faster than its killer: begin again
-    train(request(tmp_path / "killed", **longer))
-    assert_same_run(tmp_path / "killed" / "seed-0", tmp_path / "unbroken" / "seed-0")
+        assert exit_code(child) < 0, "it was faster than its killer: make the run longer"
+    assert final_state(folder)["trainer"]["progress"]["agent_steps"] > 50
+    train(request(tmp_path / "killed", agent_steps=steps))
+    assert_same_run(folder, tmp_path / "unbroken" / "seed-0")
 
 
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(unbroken, tmp_path):
@@ -116,7 +117,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
     train(request(tmp_path / "longer"))
     train(request(tmp_path / "longer", agent_steps=200))
     # The room for the whole run was decided when it began.
-    capacity = RunFolder(tmp_path / "longer" / "seed-0").read_config()["capacity"]
+    capacity = read_config(RunFolder(tmp_path / "longer" / "seed-0")).capacity
     train(request(tmp_path / "at once", agent_steps=200, replay=ReplayOptions(capacity=capacity)))
     for name in TABLES:
         rows = (tmp_path / "at once" / "seed-0" / name).read_text()
@@ -168,6 +169,8 @@ def test_the_checkpoint_before_a_damaged_one_is_used(unbroken, tmp_path, damage)
     listener = Listener()
     train(request(tmp_path), listener)
     assert any(named in line for line in listener.warnings)
+    if newest_is_there := [path for path in (folder / "checkpoints").iterdir() if named in path.name]:
+        assert newest_is_there[0].name == f"damaged-{named}"
     for name in TABLES:
         assert (folder / name).read_text() == (unbroken / name).read_text()
 
@@ -183,6 +186,49 @@ def test_without_a_usable_checkpoint_nothing_is_started(tmp_path):
     with pytest.raises(UserError, match=r"no checkpoint in .* can be used"):
         train(request(tmp_path))
     assert before == {name: (folder / name).read_bytes() for name in TABLES}
+
+
+def test_a_run_without_its_config_is_not_begun_anew(tmp_path):
+    folder = stopped_run(tmp_path, 70)
+    (folder / "config.json").unlink()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"holds results of a run, but no config\.json"):
+        train(request(tmp_path))
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for path, content in before.items():
+        assert path.name == "lock" or after[path] == content
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"format": 1}', '{"format": 2}'])
+def test_a_damaged_config_is_named(tmp_path, content):
+    folder = stopped_run(tmp_path, 20)
+    (folder / "config.json").write_text(content)
+    with pytest.raises(UserError, match=r"config\.json (is damaged|has format)"):
+        train(request(tmp_path))
+
+
+def test_a_link_in_a_run_is_not_followed(tmp_path):
+    folder = stopped_run(tmp_path, 20)
+    elsewhere = tmp_path / "precious"
+    (folder / "train.csv").rename(elsewhere)
+    (folder / "train.csv").symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"train\.csv is a link"):
+        train(request(tmp_path))
+
+
+def test_a_policy_that_is_not_part_of_the_resumed_run_is_replaced(unbroken, tmp_path):
+    """Its file is written at once, its evaluation counts with the next checkpoint."""
+    folder = stopped_run(tmp_path, 20)
+    for name in ("best", "last"):
+        shutil.copy(unbroken / "policies" / "best.safetensors", folder / "policies" / f"{name}.safetensors")
+    saved = final_state(folder)["records"]["policies"]
+    with pytest.raises(Stopped):
+        train(request(tmp_path), stop=StopAfter(0))
+    for name in ("best", "last"):
+        path = folder / "policies" / f"{name}.safetensors"
+        assert path.exists() == (name in saved)
+        if name in saved:
+            assert load_policy(path).origin == saved[name]["origin"]
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
@@ -226,6 +272,31 @@ def test_changed_settings_are_refused_by_name(tmp_path):
     listener = Listener()
     train(request(tmp_path, agent=agent, allow_changes=True), listener)
     assert "agent.discount" in listener.warnings[0]
+
+
+def test_a_changed_learning_rate_is_used(tmp_path):
+    folder = stopped_run(tmp_path, 40)
+    before = final_state(folder)["learner"]["tensors"]
+    agent = replace(tiny_options().agent, learning_rate=0.0, weight_decay=0.0)
+    train(request(tmp_path, agent=agent, allow_changes=True))
+    after = final_state(folder)["learner"]["tensors"]
+    assert_same(before["policy.layers.0.weight"], after["policy.layers.0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"evaluation": EvaluationOptions(every=50, episodes=3, environments=3)},
+            "2 evaluation environments, not 3",
+        ),
+        ({"agent": replace(tiny_options().agent, batch_size=8)}, r"features\.h"),
+    ],
+)
+def test_what_cannot_change_is_refused_even_if_allowed(tmp_path, changes, complaint):
+    stopped_run(tmp_path, 40)
+    with pytest.raises(UserError, match=f"does not fit these settings.*{complaint}"):
+        train(request(tmp_path, allow_changes=True, **changes))
 
 
 def test_what_does_not_decide_results_may_change(unbroken, tmp_path):

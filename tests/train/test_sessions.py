@@ -1,6 +1,7 @@
 """Several runs in one process, long runs, and what else listens to them."""
 
-import gc
+import errno
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ from tensorboardX.proto import event_pb2
 
 from ogspr.envs import WorkerDied
 from ogspr.errors import UserError
-from ogspr.records.display import resident_bytes
+from ogspr.records.curve import read_rows
 from ogspr.records.run import RunFolder, read_json
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
+from ogspr.train.run_config import read_config
 from ogspr.train.trainer import Trainer
 from tests.train.runs import Listener, final_state, request, tiny_options, train
 from tests.train.test_runs import stopped_run
@@ -64,8 +66,11 @@ class Telling:
         self.settings = settings
         return self
 
-    def log(self, values, step):
-        self.logged.append((step, values))
+    def define_metric(self, name, step_metric="agent_steps"):
+        assert (name, step_metric) in (("agent_steps", "agent_steps"), ("*", "agent_steps"))
+
+    def log(self, values):
+        self.logged.append((values["agent_steps"], values))
 
     def finish(self):
         self.finished = True
@@ -122,23 +127,43 @@ def test_the_manifest_says_how_it_was_made_and_resumed(tmp_path):
     assert manifest["libraries"]["torch"]
     assert manifest["command"].startswith("ogspr")
     assert len(manifest["resumed"]) == 1
-    assert RunFolder(folder).read_config()["options"]["agent"]["batch_size"] == 4
+    assert read_config(RunFolder(folder)).options["agent"]["batch_size"] == 4
 
 
 def test_memory_does_not_grow(tmp_path):
-    """Over some fifty episodes, dozens of evaluations and many checkpoints."""
+    """Within one process: over some eighty episodes, evaluations and checkpoints."""
     often = {
         "evaluation": EvaluationOptions(every=10, episodes=2, environments=2, overlap=True),
-        "keep": KeepOptions(checkpoint_minutes=0.01),
+        "keep": KeepOptions(checkpoint_minutes=0.005),
         "replay": ReplayOptions(capacity=60),
         "log_every": 10,
     }
-    train(request(tmp_path, agent_steps=100, **often))  # fills caches
-    sizes = []
-    for steps in (250, 400, 550):
-        train(request(tmp_path, agent_steps=steps, **often))
-        gc.collect()
-        sizes.append(resident_bytes())
-    assert sizes[-1] - sizes[0] < 20e6, sizes
-    rows = (tmp_path / "seed-0" / "system.csv").read_text().splitlines()
-    assert len(rows) == 56
+    train(request(tmp_path, agent_steps=800, **often))
+    rows = read_rows(tmp_path / "seed-0" / "system.csv")
+    sizes = [row["memory_bytes"] for row in rows]
+    assert len(sizes) == 80
+    assert max(sizes[-10:]) - max(sizes[20:30]) < 8e6, sizes
+
+
+def test_a_disk_that_is_full_for_tensorboard_stops_the_run(tmp_path, monkeypatch):
+    class FullDisk(io.BytesIO):
+        def write(self, _data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    from tensorboardX.record_writer import RecordWriter
+
+    def on_a_full_disk(self, path):
+        self._writer = FullDisk()
+        self.path = path
+
+    monkeypatch.setattr(RecordWriter, "__init__", on_a_full_disk)
+    with pytest.raises(UserError, match=r"cannot write .*events.*No space left"):
+        train(request(tmp_path))
+
+
+def test_events_of_a_resumed_run_are_not_doubled(tmp_path):
+    folder = stopped_run(tmp_path, 55, 30)
+    train(request(tmp_path))
+    found = [(name, step) for name, step, _ in events(folder / "tensorboard")]
+    assert len(found) == len(set(found))
+    assert {step for name, step in found if name == "eval/score"} == {0, 50, 100, 150}

@@ -1,0 +1,66 @@
+"""The config.json of a run: every setting it was begun with, resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from ogspr.agents.methods import METHODS
+from ogspr.errors import UserError, unknown
+from ogspr.records.run import RunFolder, read_json, write_json
+from ogspr.records.structure import changed, differences, plain
+from ogspr.replay.plan import Place
+from ogspr.train.options import TrainOptions, decisive
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run is."""
+
+    task: str
+    preset: str
+    method: str
+    seed: int
+    capacity: int  # of its replay; stays as it was when the run began
+    place: Place  # of its replay, likewise: frames in main memory are drawn one update ahead
+    identity: str  # by which services that log runs know it
+    options: dict[str, Any]  # TrainOptions as JSON values
+
+    def train_options(self, source: str) -> TrainOptions[Any]:
+        return changed(TrainOptions(METHODS[self.method].config()), self.options, source)
+
+    def changes(self, wanted: RunConfig) -> list[str]:
+        """A line for each setting that decides results and would be another one."""
+        lines = [
+            line
+            for name in ("task", "method", "seed")
+            for line in differences(getattr(self, name), getattr(wanted, name), name)
+        ]
+        return lines + differences(decisive(self.options), decisive(wanted.options))
+
+
+def write_config(folder: RunFolder, config: RunConfig) -> None:
+    write_json(folder.config, {"format": FORMAT} | plain(config))
+
+
+def read_config(folder: RunFolder) -> RunConfig:
+    """A UserError where there is none, or one that this version cannot read."""
+    if not folder.exists:
+        raise UserError(f"{folder.path} is no run: it has no config.json.")
+    content = read_json(folder.config)
+    if content.get("format") != FORMAT:
+        raise UserError(
+            f"{folder.config} has format {content.get('format')}; this version of ogspr reads {FORMAT}."
+        )
+    values = {field.name: content.get(field.name) for field in fields(RunConfig)}
+    kinds = (str, str, str, int, int, str, str, dict)
+    for (name, value), kind in zip(values.items(), kinds, strict=True):
+        if type(value) is not kind:
+            raise UserError(f"{folder.config} is damaged: {name} is {value!r}; put the file back.")
+    if values["method"] not in METHODS:
+        raise unknown(f"method in {folder.config}", str(values["method"]), METHODS)
+    config = RunConfig(**cast(dict[str, Any], values))
+    config.train_options(str(folder.config))  # every name and type in it is right
+    return config
