@@ -58,6 +58,16 @@ class Procedure:
     """Where its random numbers come from."""
 
 
+class Step(Protocol):
+    """A procedure as an accelerator runs it."""
+
+    def rehearse(self) -> None:
+        """Gets ready what makes the first call slow; changes nothing. May be left out."""
+        ...
+
+    def __call__(self) -> None: ...
+
+
 class Accelerator(Protocol):
     """How tensor code is run: plainly, compiled, as a CUDA graph. The agent does not know which."""
 
@@ -65,7 +75,7 @@ class Accelerator(Protocol):
         """A pure tensor function, made fast."""
         ...
 
-    def step(self, procedure: Procedure) -> Callable[[], None]:
+    def step(self, procedure: Procedure) -> Step:
         """A procedure, made fast."""
         ...
 
@@ -91,6 +101,10 @@ class Agent(Protocol):
 
     def update(self, replay: WindowSource) -> None:
         """One update from the windows it draws; waits for nothing."""
+        ...
+
+    def rehearse(self, replay: WindowSource) -> None:
+        """Gets ready what makes the first update slow; changes nothing. May be left out."""
         ...
 
     def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:

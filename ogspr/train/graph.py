@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from ogspr.agents.protocol import Procedure
+from ogspr.agents.protocol import Procedure, Step
 from ogspr.errors import UserError
 from ogspr.train.execution import Execution, Precision
 
 T = TypeVar("T")
 
-# Plain runs before a capture: they compile kernels and let libraries allocate their workspaces.
-_WARM_UP_CALLS = 3
+_REHEARSALS = 3  # plain runs before a capture
 # One function serves networks and batches of several kinds, and each kind is compiled once.
 _RECOMPILE_LIMIT = 64
 
@@ -69,8 +68,8 @@ class PlainAccelerator:
     def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
-    def step(self, procedure: Procedure) -> Callable[[], None]:
-        return procedure.run
+    def step(self, procedure: Procedure) -> Step:
+        return PlainStep(procedure)
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         return {name: branch() for name, branch in branches.items()}
@@ -94,8 +93,8 @@ class GraphAccelerator(CompilingAccelerator):
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         self._side_streams: dict[str, torch.cuda.Stream] = {}
 
-    def step(self, procedure: Procedure) -> Callable[[], None]:
-        return CapturedProcedure(procedure)
+    def step(self, procedure: Procedure) -> Step:
+        return CapturedStep(procedure)
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         """The first branch on the current stream, each other one on its own."""
@@ -114,7 +113,20 @@ class GraphAccelerator(CompilingAccelerator):
         return results
 
 
-class CapturedProcedure:
+class PlainStep:
+    """Runs a procedure as it is."""
+
+    def __init__(self, procedure: Procedure) -> None:
+        self._procedure = procedure
+
+    def rehearse(self) -> None:
+        """There is nothing to get ready."""
+
+    def __call__(self) -> None:
+        self._procedure.run()
+
+
+class CapturedStep:
     """Captures a procedure at its first call and replays it from there on.
 
     Rehearsals before the capture are undone, so that every call that counts is a replay: it makes no
@@ -123,20 +135,28 @@ class CapturedProcedure:
 
     def __init__(self, procedure: Procedure) -> None:
         self._procedure = procedure
+        self._rehearsed = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
+    def rehearse(self) -> None:
+        """Compiles kernels and lets libraries allocate their workspaces; interrupted, nothing has changed."""
+        if self._rehearsed:
+            return
+        with _undone(self._procedure):
+            for _ in range(_REHEARSALS):
+                self._procedure.run()
+        self._rehearsed = True
+
     def __call__(self) -> None:
+        self.rehearse()
         if self._graph is None:
-            self._graph = self._capture()
+            self._graph = self._captured()
         self._graph.replay()
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _captured(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         if self._procedure.generator is not None:
             graph.register_generator_state(self._procedure.generator)
-        with _undone(self._procedure):
-            for _ in range(_WARM_UP_CALLS):
-                self._procedure.run()
         stream = torch.cuda.current_stream()
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._procedure.run()

@@ -104,6 +104,15 @@ class Learner:
             if self.agent.failed_updates != self._failures_reported:
                 self._tell_failure()
 
+    def updates_due(self, agent_steps: int) -> int:
+        """How many updates follow the agent step number `agent_steps`."""
+        return self.agent.updates_due(agent_steps)
+
+    def rehearse(self) -> None:
+        """Gets ready what makes the first update slow; interrupted, nothing has changed."""
+        with on_stream(self._stream):
+            self.agent.rehearse(self.replay)
+
     def metrics(self) -> dict[str, float]:
         with on_stream(self._stream):
             return self.agent.metrics()

@@ -36,7 +36,7 @@ from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
 from ogspr.train.run_config import RunConfig, read_config, write_config
 from ogspr.train.run_records import RunRecords
-from ogspr.train.signals import StopRequest
+from ogspr.train.signals import Stopped, StopRequest
 from ogspr.train.state_file import as_arrays, as_tensors
 from ogspr.train.trainer import Schedule, Trainer
 from ogspr.types import EnvSpec
@@ -129,6 +129,7 @@ class Session:
         active = [run for run in runs if not run.trainer.finished]
         clock = _Clock(60.0 * self._request.options.keep.checkpoint_minutes)
         while active:
+            self._rehearse(active)
             for half in (Trainer.begin_round, Trainer.finish_round):
                 active = [run for run in active if self._survives(run, partial(half, run.trainer))]
             self._note_system(active)
@@ -140,6 +141,19 @@ class Session:
             active = [run for run in active if run not in finished]
             for run in finished:
                 self._survives(run, run.save)
+
+    def _rehearse(self, runs: Sequence[Run]) -> None:
+        """Compiling takes a minute on a GPU: too long to let somebody wait who wants to stop."""
+        for run in runs:
+            if not run.trainer.needs_rehearsal:
+                continue
+            try:
+                with self._stop.at_once():
+                    run.trainer.rehearse()
+            except Stopped:
+                for each in runs:
+                    self._survives(each, each.save)
+                raise
 
     def _note_system(self, runs: Sequence[Run]) -> None:
         for run in runs:

@@ -77,6 +77,7 @@ class Trainer:
         self._scores: list[float] = []  # of episodes since the last row of the log
         self._current: TimeStep | None = None
         self._action: Action | None = None
+        self._rehearsed = False
         self._stepping = False  # whether this round has a step of training
 
     @property
@@ -91,6 +92,16 @@ class Trainer:
     def start(self) -> None:
         """The first observation of a new run."""
         self._begin_episode()
+
+    @property
+    def needs_rehearsal(self) -> bool:
+        """Whether the next round has the first update of this process."""
+        return not self._rehearsed and self._learner.updates_due(self.progress.agent_steps + 1) > 0
+
+    def rehearse(self) -> None:
+        """What makes the first update slow, at a place where it can be interrupted."""
+        self._learner.rehearse()
+        self._rehearsed = True
 
     def begin_round(self) -> None:
         """Begins an evaluation if one is due; then, unless it has to be waited for, a step of training."""
@@ -144,7 +155,7 @@ class Trainer:
         agent_steps = self.progress.agent_steps
         self._action = self._learner.act(self._current.observation, agent_steps=agent_steps, explore=True)
         self._env.begin_step(self._action)
-        for _ in range(self._learner.agent.updates_due(agent_steps + 1)):
+        for _ in range(self._learner.updates_due(agent_steps + 1)):
             self._learner.update()
 
     def _finish_step(self) -> None:

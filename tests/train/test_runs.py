@@ -1,8 +1,10 @@
 """Runs that are killed, damaged, continued: the same as if nothing had happened, or a clear refusal."""
 
 import json
+import os
 import random
 import shutil
+import signal
 import time
 from dataclasses import replace
 
@@ -82,6 +84,22 @@ def test_twenty_kills_change_nothing(tmp_path):
 
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(unbroken, tmp_path):
     folder = stopped_run(tmp_path, 1, 51, 2, 60)
+    train(request(tmp_path))
+    assert_same_run(folder, unbroken)
+
+
+def test_a_signal_while_kernels_are_compiled_is_obeyed_at_once(unbroken, tmp_path, monkeypatch):
+    def compile_for_a_minute(_learner):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    began, stop = time.monotonic(), StopRequest()
+    with monkeypatch.context() as changed, stop.listening(), pytest.raises(Stopped):
+        changed.setattr("ogspr.train.learner.Learner.rehearse", compile_for_a_minute)
+        train(request(tmp_path), stop=stop)
+    assert time.monotonic() - began < 50
+    folder = tmp_path / "seed-0"
+    assert final_state(folder)["trainer"]["progress"]["agent_steps"] == 30
     train(request(tmp_path))
     assert_same_run(folder, unbroken)
 

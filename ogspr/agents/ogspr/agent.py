@@ -20,7 +20,7 @@ from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork, parameter_
 from ogspr.agents.ogspr.policy import policy_weights
 from ogspr.agents.ogspr.update import Update
 from ogspr.agents.optimisation import copy_state
-from ogspr.agents.protocol import Accelerator, State, WindowSource
+from ogspr.agents.protocol import Accelerator, State, Step, WindowSource
 from ogspr.errors import UserError
 from ogspr.nets.mlp import MLP
 from ogspr.types import Action, EnvSpec, UInt8Array
@@ -57,7 +57,7 @@ class OGSPRAgent:
             losses.noisy_action, config.pixel_range, config.exploration_noise, noisy=True
         )
         self._evaluator = self._actor(losses.plain_action, config.pixel_range, noisy=False)
-        self._step: Callable[[], None] | None = None
+        self._step: Step | None = None
         self._replay: WindowSource | None = None
 
     @property
@@ -101,15 +101,14 @@ class OGSPRAgent:
         """Updates that follow agent step number `agent_steps`, the first being 1."""
         return self.config.updates_per_step if agent_steps > self.config.random_steps else 0
 
+    def rehearse(self, replay: WindowSource) -> None:
+        self._check(replay)
+        self._step_on(replay).rehearse()
+
     def update(self, replay: WindowSource) -> None:
         """One update of all networks from `replay`, which is the same one at every call."""
         step = self._step_on(replay)
-        for horizon in {self.config.n_step, self.config.sequence_horizon} - {0}:
-            if not replay.valid_starts(horizon):
-                raise UserError(
-                    f"no window of {horizon} steps is stored to learn from; "
-                    "take more random steps before the first update, or predict fewer."
-                )
+        self._check(replay)
         if self.updates % self.config.target_period == 0:
             self._networks.sync_targets()
             if self.config.reward_scaling == "mean-absolute":
@@ -181,7 +180,16 @@ class OGSPRAgent:
         self._generator.set_state(generator.get_state())
         self._update.failures.tell_host()
 
-    def _step_on(self, replay: WindowSource) -> Callable[[], None]:
+    def _check(self, replay: WindowSource) -> None:
+        """Refuses a replay from which nothing can be drawn yet."""
+        for horizon in {self.config.n_step, self.config.sequence_horizon} - {0}:
+            if not replay.valid_starts(horizon):
+                raise UserError(
+                    f"no window of {horizon} steps is stored to learn from; "
+                    "take more random steps before the first update, or predict fewer."
+                )
+
+    def _step_on(self, replay: WindowSource) -> Step:
         if self._step is None:
             self._replay = replay
             self._step = self._update.made_fast(replay)

@@ -18,7 +18,7 @@ from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
 from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
 from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.agents.optimisation import ClippedAdamW
-from ogspr.agents.protocol import Accelerator, Procedure, WindowSource
+from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
 from ogspr.agents.tally import Tally
 from ogspr.ops.representation import dead_share, effective_rank
 from ogspr.ops.returns import n_step_return
@@ -88,7 +88,7 @@ class Update:
             name: self._accelerator.step(self._procedure(replay, run)) for name, run in procedures.items()
         }
 
-    def made_fast(self, replay: WindowSource) -> Callable[[], None]:
+    def made_fast(self, replay: WindowSource) -> Step:
         """The whole update, as its accelerator runs it."""
         return self._accelerator.step(self._procedure(replay, partial(self, replay)))
 
