@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 
 from ogspr._version import __version__
-from ogspr.bench.options import UpdateBench
+from ogspr.bench.options import TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError
 
@@ -27,6 +27,7 @@ A run lives in a folder: settings, csv files, checkpoints, policies. It can be k
 command goes on with it as if nothing had happened. Defaults below are those of the preset, for the task."""
 _NO_OPTIONS = EnvOptions()
 _DEFAULT_UPDATE_BENCH = UpdateBench()
+_DEFAULT_TRAIN_BENCH = TrainBench()
 
 
 def main() -> None:
@@ -330,6 +331,24 @@ def bench_update(
     return 0
 
 
+def bench_train(
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
+    bench: tyro.conf.OmitArgPrefixes[TrainBench] = _DEFAULT_TRAIN_BENCH,
+    out: Path | None = None,
+) -> int:
+    """Milliseconds an agent step of a real training run, evaluation included, and where they go.
+
+    Args:
+        task: What is trained.
+        bench: What is measured.
+        out: A csv file for the numbers.
+    """
+    from ogspr.bench.train import bench_train as run
+
+    run(task, bench, out=out, console=_console())
+    return 0
+
+
 _COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "tasks": tasks,
@@ -341,4 +360,4 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "export": export,
     "bench": bench,
 }
-_BENCHES: dict[str, Callable[..., int]] = {"env": bench_env, "update": bench_update}
+_BENCHES: dict[str, Callable[..., int]] = {"env": bench_env, "update": bench_update, "train": bench_train}

@@ -30,3 +30,20 @@ class UpdateBench:
     """Updates timed in one round; if left out, 100, on a CPU 3."""
     rounds: int = 3
     """Rounds; the median counts."""
+
+
+@dataclass(frozen=True)
+class TrainBench:
+    """What is measured."""
+
+    preset: str = "ogspr"
+    """The preset."""
+    seeds: tuple[int, ...] = ()
+    """Numbers of seeds in one process; if left out, 1, 2, 3 and 5, on a CPU 1."""
+    steps: int | None = None
+    """Agent steps that are timed; if left out, as many as from one evaluation to the next, so that there is
+    one among them."""
+    warm_up: int = 2_500
+    """Agent steps before, half of them with random actions: compilation, first episodes."""
+    overlap: bool | None = None
+    """Whether training goes on during an evaluation; if left out, as `ogspr train` decides."""

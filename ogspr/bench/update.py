@@ -7,8 +7,6 @@ phases come from updates cut off after each phase, so they add up to the whole a
 from __future__ import annotations
 
 import gc
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ogspr.agents.ogspr import OGSPRConfig, preset
+from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import UpdateBench
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import claim_file, write_csv
@@ -77,7 +76,7 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
         claim_file(out)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planned = plan(bench, device)  # a misspelt name is found before anything is measured
-    hardware = _hardware(device)
+    hardware = hardware_line(device)
     console.print(hardware)
     results: list[UpdateResult] = []
     for execution, learners in planned.contenders:
@@ -209,11 +208,6 @@ def _release(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def _hardware(device: torch.device) -> str:
-    computes = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU"
-    return f"{computes}, {os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
 
 
 _PHASES = ("sample", "forward", "backward", "optimise")

@@ -38,6 +38,7 @@ from ogspr.train.run_config import RunConfig, read_config, write_config
 from ogspr.train.run_records import RunRecords
 from ogspr.train.signals import Stopped, StopRequest
 from ogspr.train.state_file import as_arrays, as_tensors
+from ogspr.train.stopwatch import Stopwatch
 from ogspr.train.trainer import Schedule, Trainer
 from ogspr.types import EnvSpec
 
@@ -101,7 +102,9 @@ class Run:
 class Session:
     """Opens the runs of a request, trains them, and closes them again."""
 
-    def __init__(self, request: Request, audience: Audience, stop: StopRequest) -> None:
+    def __init__(
+        self, request: Request, audience: Audience, stop: StopRequest, watch: Stopwatch | None = None
+    ) -> None:
         self._request = request
         self._audience = audience
         self._stop = stop
@@ -109,6 +112,7 @@ class Session:
         self._execution = _execution(request.options, self._device)
         self._folders = [RunFolder(path) for path in request.folders]
         self.failed: list[str] = []  # runs that could not go on
+        self._watch = watch or Stopwatch()  # of all runs: they share a thread
         self._began = time.monotonic()
 
     def run(self) -> list[Run]:
@@ -135,7 +139,9 @@ class Session:
             self._note_system(active)
             self._audience.round(runs)
             if self._stop.heard or clock.due():
+                self._watch.switch("save")
                 active = [run for run in active if self._survives(run, run.save)]
+                self._watch.switch(Stopwatch.REST)
                 self._stop.obey()
             finished = [run for run in active if run.trainer.finished]
             active = [run for run in active if run not in finished]
@@ -249,7 +255,7 @@ class Session:
         schedule = Schedule(
             options.agent_steps, options.evaluation.every, options.log_every, overlap=self._overlap
         )
-        trainer = Trainer(learner, train_env, evaluator, records, schedule)
+        trainer = Trainer(learner, train_env, evaluator, records, schedule, self._watch)
         journal = Journal(folder.replay, found.pieces if found else ())
         run = Run(config, folder, learner, trainer, records, checkpoints, journal, options.agent_steps)
         if found is not None and state is not None:

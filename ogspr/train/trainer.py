@@ -11,6 +11,7 @@ from ogspr.agents.protocol import State
 from ogspr.envs.protocol import SplitStepEnvironment
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.learner import Learner
+from ogspr.train.stopwatch import Stopwatch
 from ogspr.types import Action, TimeStep
 
 
@@ -57,6 +58,7 @@ class Trainer:
         evaluator: Judges copies of it.
         records: Is told everything.
         schedule: When what happens.
+        watch: Told what is being done.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Trainer:
         evaluator: Evaluator,
         records: Records,
         schedule: Schedule,
+        watch: Stopwatch,
     ) -> None:
         self.progress = Progress()
         self.latest: dict[str, float] = {}  # the last row of the log; a new one is another object
@@ -74,6 +77,7 @@ class Trainer:
         self._evaluator = evaluator
         self._records = records
         self._schedule = schedule
+        self._switch = watch.switch
         self._scores: list[float] = []  # of episodes since the last row of the log
         self._current: TimeStep | None = None
         self._action: Action | None = None
@@ -106,17 +110,21 @@ class Trainer:
     def begin_round(self) -> None:
         """Begins an evaluation if one is due; then, unless it has to be waited for, a step of training."""
         if self._evaluation_due and not self._evaluator.busy:
+            self._switch("evaluate")
             self._begin_evaluation()
         self._stepping = not self._out_of_steps and not self._must_wait
         if self._stepping:
             self._begin_step()
+        self._switch(Stopwatch.REST)
 
     def finish_round(self) -> None:
         """Lets an evaluation go on; waits for the environment and stores what it did."""
         if self._evaluator.busy:
+            self._switch("evaluate")
             self._heed(self._evaluator.advance(wait=not self._stepping))
         if self._stepping:
             self._finish_step()
+        self._switch(Stopwatch.REST)
 
     def state_dict(self) -> State:
         """Between two steps: everything but the learner."""
@@ -153,19 +161,26 @@ class Trainer:
         """Chooses an action; the environment and the device start to work."""
         assert self._current is not None
         agent_steps = self.progress.agent_steps
+        self._switch("act")
         self._action = self._learner.act(self._current.observation, agent_steps=agent_steps, explore=True)
+        self._switch("environment")
         self._env.begin_step(self._action)
+        self._switch("update")
         for _ in range(self._learner.updates_due(agent_steps + 1)):
             self._learner.update()
 
     def _finish_step(self) -> None:
         assert self._action is not None
+        self._switch("environment")
         step = self._env.finish_step()
+        self._switch("store")
         self._learner.add(self._action, step)
         self._count(step)
         if step.last:
+            self._switch("environment")
             self._close_episode(step)
             self._begin_episode()
+        self._switch("log")
         if self.progress.agent_steps % self._schedule.log_every == 0:
             self._log()
 

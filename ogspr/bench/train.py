@@ -1,0 +1,190 @@
+"""`ogspr bench train`: what a step of a real training run costs, evaluation included, and where time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ogspr.bench.hardware import hardware_line
+from ogspr.bench.options import TrainBench
+from ogspr.errors import UserError, require_positive
+from ogspr.records.files import claim_file, write_csv
+from ogspr.train.options import KeepOptions, TrainOptions
+from ogspr.train.recipes import recipe
+from ogspr.train.session import Audience, Request, Run, Session
+from ogspr.train.signals import Stopped, StopRequest
+from ogspr.train.stopwatch import Stopwatch
+
+PHASES = ("act", "update", "environment", "evaluate", "store", "log", "rest")
+_PAPER_STEPS = 500_000
+_NO_CHECKPOINT_MINUTES = 1e6
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """One number of seeds, measured."""
+
+    seeds: int
+    milliseconds: float  # one agent step of every seed
+    ratio: float  # agent steps a second of all seeds together, against the first result
+    phases: dict[str, float]  # milliseconds of it
+    agent_steps: int  # timed, of each seed
+    memory_bytes: int  # on the GPU, at most
+
+    @property
+    def hours(self) -> float:
+        """For a run of the paper's length, all seeds of it."""
+        return self.milliseconds * _PAPER_STEPS / 3.6e6
+
+
+def bench_train(task: str, bench: TrainBench, *, out: Path | None, console: Console) -> list[TrainResult]:
+    """Trains for real, for a while; prints a table and writes it as csv."""
+    require_positive(steps=bench.steps, warm_up=bench.warm_up)
+    if out is not None:
+        if out.suffix != ".csv":
+            raise UserError(f"cannot write {out}: the results file must end in .csv.")
+        claim_file(out)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    counts = bench.seeds or ((1, 2, 3, 5) if device.type == "cuda" else (1,))
+    require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})
+    hardware = hardware_line(device)
+    console.print(hardware)
+    results: list[TrainResult] = []
+    for count in counts:
+        with console.status(f"training {count} seeds"):
+            result = _measure(task, bench, count, console)
+        first = results[0] if results else result
+        ratio = (first.milliseconds / first.seeds) / (result.milliseconds / count)
+        results.append(replace(result, ratio=ratio))
+        if out is not None:  # after each: what is measured is not lost with the next one
+            _write(out, task, bench, results, hardware)
+    console.print(_table(results))
+    if out is not None:
+        console.print(f"written {out}")
+    return results
+
+
+class _Timer(Audience):
+    """Measures from the end of the warm-up on, for so many steps."""
+
+    def __init__(self, warm_up: int, steps: int, console: Console) -> None:
+        self._warm_up = warm_up
+        self._end = warm_up + steps
+        self._console = console
+        self._began: float | None = None
+        self.watch = Stopwatch()
+        self.seconds: float | None = None  # that all the steps took
+        self.phases: dict[str, float] = {}
+
+    def warning(self, text: str) -> None:
+        self._console.print(f"warning: {text}")
+
+    def round(self, runs: Sequence[Run]) -> None:
+        steps = min(run.trainer.progress.agent_steps for run in runs)
+        if self._began is None and steps >= self._warm_up:
+            _wait()
+            self.watch.reset()
+            self._began = time.perf_counter()
+        if self._began is not None and self.seconds is None and steps >= self._end:
+            _wait()
+            self.seconds = time.perf_counter() - self._began
+            self.watch.switch(Stopwatch.REST)
+            self.phases = dict(self.watch.seconds)
+
+
+class _StopWhenMeasured(StopRequest):
+    def __init__(self, timer: _Timer) -> None:
+        super().__init__()
+        self._timer = timer
+
+    @property
+    def heard(self) -> bool:
+        return self._timer.seconds is not None
+
+    def obey(self) -> None:
+        if self.heard:
+            raise Stopped(signal.SIGTERM)
+
+
+def _measure(task: str, bench: TrainBench, count: int, console: Console) -> TrainResult:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    options = recipe(bench.preset, task)
+    steps = bench.steps or options.evaluation.every
+    timer = _Timer(bench.warm_up, steps, console)
+    with TemporaryDirectory() as folder:
+        folders = tuple(Path(folder) / f"seed-{seed}" for seed in range(count))
+        request = Request(task, bench.preset, tuple(range(count)), _shortened(options, bench), folders)
+        session = Session(request, timer, _StopWhenMeasured(timer), timer.watch)
+        with contextlib.suppress(Stopped):
+            session.run()
+    if timer.seconds is None:
+        raise UserError(f"nothing was measured: {'; '.join(session.failed)}")
+    each = 1000.0 / steps
+    phases = {name: each * timer.phases.get(name, 0.0) for name in PHASES}
+    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return TrainResult(count, each * timer.seconds, 1.0, phases, steps, memory)
+
+
+def _shortened(options: TrainOptions[Any], bench: TrainBench) -> TrainOptions[Any]:
+    """The run of the preset with a short beginning; its replay is as large as in the whole one."""
+    return replace(
+        options,
+        agent=replace(options.agent, random_steps=bench.warm_up // 2),
+        evaluation=replace(options.evaluation, overlap=bench.overlap),
+        keep=KeepOptions(checkpoint_minutes=_NO_CHECKPOINT_MINUTES, tensorboard=False),
+    )
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _table(results: Sequence[TrainResult]) -> Table:
+    title = "ms for one agent step of every seed, and where they go; ratio: agent steps a second"
+    table = Table(box=None, header_style="bold", title=title, title_justify="left", padding=(0, 1, 0, 0))
+    for heading in ("seeds", "ms", "ratio", *PHASES, "h for 500k"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(
+            str(result.seeds),
+            f"{result.milliseconds:.2f}",
+            f"{result.ratio:.2f}",
+            *(f"{result.phases[name]:.2f}" for name in PHASES),
+            f"{result.hours:.2f}",
+        )
+    return table
+
+
+def _write(path: Path, task: str, bench: TrainBench, results: Sequence[TrainResult], hardware: str) -> None:
+    header = ("task", "preset", "seeds", "agent_steps", "milliseconds", "ratio", *PHASES)
+    rows = [
+        (
+            task,
+            bench.preset,
+            result.seeds,
+            result.agent_steps,
+            f"{result.milliseconds:.4f}",
+            f"{result.ratio:.3f}",
+            *(f"{result.phases[name]:.4f}" for name in PHASES),
+            f"{result.hours:.3f}",
+            result.memory_bytes,
+            hardware,
+        )
+        for result in results
+    ]
+    write_csv(path, (*header, "hours_for_500k", "gpu_memory_bytes", "hardware"), rows)

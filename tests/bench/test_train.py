@@ -1,0 +1,45 @@
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from ogspr.bench import train as module
+from ogspr.bench.options import TrainBench
+from ogspr.bench.train import PHASES, bench_train
+from ogspr.errors import UserError
+from tests.train.runs import TASK, tiny_options
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(module, "recipe", lambda _preset, _task: replace(tiny_options(), agent_steps=1000))
+
+
+def console():
+    return Console(file=io.StringIO(), width=200)
+
+
+def test_table_and_csv_hold_what_was_measured(tmp_path):
+    path, screen = tmp_path / "train.csv", console()
+    results = bench_train(TASK, TrainBench(seeds=(1, 2), warm_up=80), out=path, console=screen)
+    rows = list(csv.DictReader(path.open()))
+    assert [(row["seeds"], row["agent_steps"]) for row in rows] == [("1", "50"), ("2", "50")]
+    for row, result in zip(rows, results, strict=True):
+        assert float(row["milliseconds"]) == pytest.approx(result.milliseconds, abs=1e-3)
+        assert result.hours == pytest.approx(result.milliseconds * 500 / 3600)
+        # Every moment belongs to a phase.
+        assert sum(result.phases.values()) == pytest.approx(result.milliseconds, rel=0.02)
+        assert all(result.phases[name] > 0 for name in PHASES)  # one evaluation is among the timed steps
+    assert results[1].ratio == pytest.approx(2 * results[0].milliseconds / results[1].milliseconds)
+    assert "h for 500k" in screen.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [({"steps": 0}, "steps must be at least 1"), ({"seeds": (0,)}, "must be at least 1")],
+)
+def test_mistakes_are_told(options, complaint):
+    with pytest.raises(UserError, match=complaint):
+        bench_train(TASK, TrainBench(**options), out=None, console=console())
