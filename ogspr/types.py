@@ -139,6 +139,22 @@ class TimeStep:
     def last(self) -> bool:
         return self.terminated or self.truncated
 
+    @property
+    def ending(self) -> str:
+        """How the episode ends with this step, where it does."""
+        return "terminated" if self.terminated else "truncated" if self.truncated else ""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One whole episode, in sums."""
+
+    score: float
+    agent_steps: int
+    frames: int
+    ended: str  # terminated or truncated
+    fault: str  # how the simulator failed, if it did
+
 
 class Window(NamedTuple):
     """B stretches of `horizon` consecutive steps from replay, s_t .. s_{t+horizon}, as tensors.

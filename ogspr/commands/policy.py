@@ -19,7 +19,8 @@ from ogspr.commands.train import trusted_task
 from ogspr.commands.video import VideoFile
 from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import claim_file, write_csv
+from ogspr.records.episodes import write_episodes
+from ogspr.records.files import claim_file
 from ogspr.records.run import RunFolder
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy, save_policy
@@ -72,12 +73,7 @@ def evaluate(
     spread = f" +- {stdev(scores):.1f} (standard deviation)" if len(scores) > 1 else ""
     console.print(f"mean        score {fmean(scores):8.1f}{spread}")
     if out is not None:
-        header = ("episode", "score", "agent_steps", "frames", "ended", "fault")
-        rows = [
-            (number, e.score, e.agent_steps, e.frames, e.ended, e.fault)
-            for number, e in enumerate(evaluation.episodes, start=1)
-        ]
-        write_csv(out, header, rows)
+        write_episodes(out, evaluation.episodes)
         console.print(f"written     {out}")
     return evaluation
 

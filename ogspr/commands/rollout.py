@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -15,24 +14,13 @@ from rich.status import Status
 from ogspr.commands.video import VideoFile
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
 from ogspr.errors import require_positive
-from ogspr.records.files import make_folder, write_csv
+from ogspr.records.episodes import write_episodes
+from ogspr.records.files import make_folder
 from ogspr.records.manifest import manifest, write_manifest
 from ogspr.reference import METHOD, paper_scores
-from ogspr.types import EnvSpec, TimeStep
+from ogspr.types import EnvSpec, Episode, TimeStep
 
 _STATUS_STEPS = 20  # agent steps between two updates of the status line
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One finished episode."""
-
-    score: float
-    agent_steps: int
-    frames: int
-    ended: str  # terminated or truncated
-    fault: str  # how the simulator failed, if it did
-    seconds: float
 
 
 def rollout(
@@ -61,11 +49,11 @@ def rollout(
         recorder = VideoFile(video) if video is not None else None
         _print_spec(spec, console)
         with console.status("") as status:  # shown in terminals only
-            for episode in _episodes(env, episodes, seed, recorder, status):
+            for episode, seconds in _episodes(env, episodes, seed, recorder, status):
                 done.append(episode)
-                _print_episode(len(done), episode, console)
+                _print_episode(len(done), episode, seconds, console)
                 if out is not None:
-                    _write_episodes(out / "episodes.csv", done)
+                    write_episodes(out / "episodes.csv", done)
     finally:
         env.close()
         if recorder is not None:
@@ -79,7 +67,8 @@ def rollout(
 
 def _episodes(
     env: SplitStepEnvironment, count: int, seed: int, recorder: VideoFile | None, status: Status
-) -> Iterator[Episode]:
+) -> Iterator[tuple[Episode, float]]:
+    """Each episode, and the seconds it took."""
     rng = np.random.default_rng(seed)
     most = f" of {env.spec.episode_steps}" if env.spec.episode_steps else ""
     for number in range(1, count + 1):
@@ -93,8 +82,8 @@ def _episodes(
                 faults.append(step.fault)
             if recorder is not None:
                 recorder.add(step.observation[-env.spec.frame_shape[0] :])
-        ended = "terminated" if step.terminated else "truncated"
-        yield Episode(score, agent_steps, frames, ended, "; ".join(faults), time.perf_counter() - start)
+        episode = Episode(score, agent_steps, frames, step.ending, "; ".join(faults))
+        yield episode, time.perf_counter() - start
 
 
 def _time_steps(env: SplitStepEnvironment, rng: np.random.Generator) -> Iterator[TimeStep]:
@@ -114,8 +103,8 @@ def _print_spec(spec: EnvSpec, console: Console) -> None:
         console.print(f"drawn by    {spec.renderer}")
 
 
-def _print_episode(number: int, episode: Episode, console: Console) -> None:
-    speed = episode.agent_steps / episode.seconds
+def _print_episode(number: int, episode: Episode, seconds: float, console: Console) -> None:
+    speed = episode.agent_steps / seconds
     line = (
         f"episode {number:<3} score {episode.score:8.1f}   {episode.agent_steps} agent steps "
         f"({episode.frames} frames), {episode.ended}, {speed:.0f} agent steps a second"
@@ -131,12 +120,3 @@ def _print_summary(task: str, episodes: list[Episode], protocol_of_the_paper: bo
     if faults:
         line += f"; simulator faults in {faults} of {len(episodes)} episodes"
     console.print(line)
-
-
-def _write_episodes(path: Path, episodes: list[Episode]) -> None:
-    header = ("episode", "score", "agent_steps", "frames", "ended", "fault")
-    rows = [
-        (number, episode.score, episode.agent_steps, episode.frames, episode.ended, episode.fault)
-        for number, episode in enumerate(episodes, start=1)
-    ]
-    write_csv(path, header, rows)

@@ -19,7 +19,7 @@ from ogspr.agents.protocol import Policy, State
 from ogspr.envs.protocol import SplitStepEnvironment
 from ogspr.train.learner import finite
 from ogspr.train.state_file import as_arrays, as_tensors
-from ogspr.types import Action, Snapshot, TimeStep
+from ogspr.types import Action, Episode, Snapshot, TimeStep
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,6 @@ class Occasion:
     agent_steps: int
     frames: int
     weights: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One whole episode."""
-
-    score: float
-    agent_steps: int
-    frames: int
-    ended: str  # terminated or truncated
-    fault: str  # how the simulator failed, if it did
 
 
 @dataclass(frozen=True)
@@ -82,8 +71,7 @@ class _Seat:
         self.agent_steps += 1
         self.frames += step.frames
         if step.last:
-            ended = "terminated" if step.terminated else "truncated"
-            self.done.append(Episode(self.score, self.agent_steps, self.frames, ended, step.fault))
+            self.done.append(Episode(self.score, self.agent_steps, self.frames, step.ending, step.fault))
             self.remaining -= 1
             self._reset()
 

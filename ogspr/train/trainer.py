@@ -209,7 +209,7 @@ class Trainer:
                 "episode": progress.episodes,
                 "score": progress.episode_score,
                 "episode_steps": progress.episode_steps,
-                "ended": "terminated" if step.terminated else "truncated",
+                "ended": step.ending,
                 "fault": step.fault,
             }
         )
