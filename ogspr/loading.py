@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ogspr.envs import SUITES, Environment, EnvOptions, make
+from ogspr.errors import UserError
 from ogspr.types import Action, EnvSpec, UInt8Array
 
 if TYPE_CHECKING:
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
 class TrainedAgent:
     """A policy with what is known about it."""
 
-    def __init__(self, policy: Policy, spec: EnvSpec, origin: dict[str, Any]) -> None:
+    def __init__(
+        self, policy: Policy, spec: EnvSpec, env_options: EnvOptions, origin: dict[str, Any]
+    ) -> None:
         self._policy = policy
+        self._env_options = env_options
         self.spec = spec
         """The environment it was trained in."""
         self.origin = origin
@@ -29,6 +34,16 @@ class TrainedAgent:
                 f"got {observation.dtype} {observation.shape}"
             )
         return self._policy.act(observation)
+
+    def make_env(self, *, seed: int) -> Environment:
+        """An environment as the agent knows it: its task, pictures of its size, actions held as long."""
+        task = str(self.origin["task"])
+        if task.partition(":")[0] not in SUITES:
+            raise UserError(f"the agent's environment is code, {task}; if you trust it, use ogspr.make_env.")
+        return make(task, seed=seed, options=self._env_options)
+
+    def __repr__(self) -> str:
+        return f"TrainedAgent({self.origin})"
 
 
 def load(path: str | Path, *, policy: str = "best", device: str = "cpu") -> TrainedAgent:
@@ -44,4 +59,4 @@ def load(path: str | Path, *, policy: str = "best", device: str = "cpu") -> Trai
     saved = load_policy(find_policy(Path(path), policy))
     # As it is written: who acts step by step does not want to wait for a compiler.
     made = saved.made(torch.device(device), Execution("eager", "fp32"))
-    return TrainedAgent(made, saved.spec, saved.origin)
+    return TrainedAgent(made, saved.spec, saved.env_options, saved.origin)

@@ -198,6 +198,7 @@ def test_atari_works_without_opengl(tmp_path):
         ("train dmc:walker-walk --agent.discont 0.9", "--agent.discount"),
         ("train dmc:walker-walk --agent.discount high", "high"),
         ("train dmc:walker-walk --seeds 1 1", "seeds must be different"),
+        ("train dmc:walker-walk --agent.discount 98", "discount must be from 0 to 1, got 98"),
         ("train dmc:walker-walk --agent-steps 0", "agent steps must be at least 1, got 0"),
         ("train dmc:walker-walk --evaluation.environments 20", "20 evaluation environments for 10 episodes"),
         ("train dmc:walker-walk --keep.checkpoint-minutes 0", "checkpoint minutes must be above 0"),
@@ -212,8 +213,8 @@ def test_atari_works_without_opengl(tmp_path):
         ("train atari:Pong --out README.md", "cannot write README.md/seed-0"),
         ("eval nowhere", "nowhere does not exist"),
         ("eval README.md", "cannot read README.md"),
-        ("play docs", "docs has no best policy"),
-        ("export docs out.safetensors", "docs has no best policy"),
+        ("play docs", "docs is no run"),
+        ("export docs out.safetensors", "docs is no run"),
     ],
 )
 def test_mistakes_in_training_get_a_line_and_no_traceback(command, expected, tmp_path):

@@ -33,7 +33,7 @@ def quickstart(out: Path | None, console: Console) -> None:
     where = torch.cuda.get_device_name() if gpu else "the CPU"
     console.print(f"training {TASK} from pixels on {where}: {options.agent_steps} agent steps")
     steps = f" --agent-steps {options.agent_steps}" if gpu else ""
-    console.print(f"the same as: ogspr train {TASK} --preset {preset}{steps}")
+    console.print(f"the same as: ogspr train {TASK} --preset {preset}{steps} --out {command.out}")
     train(command, console)
     (path,) = run_folders(command)
     folder = RunFolder(path)
@@ -55,7 +55,8 @@ def quickstart(out: Path | None, console: Console) -> None:
         console=console,
     )
     console.print(f"run         {path}")
-    console.print("next        ogspr tasks; ogspr train --help; ogspr train dmc:walker-walk")
+    on_cpu = "" if gpu else " --preset small"
+    console.print(f"next        ogspr tasks; ogspr train --help; ogspr train dmc:walker-walk{on_cpu}")
     console.print(f"            ogspr eval {path}; ogspr export {path} policy.safetensors")
 
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 _REFRESH_SECONDS = 0.5
 _PLAIN_SECONDS = 30.0
+_WIDE = 140  # columns from which on there is room for losses
 _SPEED_WINDOW = 40  # readings the speed is taken over
 _LOSSES = ("value_loss", "policy_loss", "observation_loss", "short_term_value_loss", "self_prediction_loss")
 
@@ -114,7 +115,8 @@ class LiveDisplay(QuietDisplay):
             return
         self._shown = now
         self._speed.note(sum(status.agent_steps for status in statuses))
-        self._live.update(status_table(statuses, self._speed), refresh=True)
+        wide = self._console.width >= _WIDE
+        self._live.update(status_table(statuses, self._speed, losses=wide), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -142,21 +144,23 @@ class Speed:
 def summary(statuses: Sequence[RunStatus], speed: Speed) -> str:
     """One line."""
     steps = ", ".join(str(status.agent_steps) for status in statuses)
-    parts = [f"agent step {steps} of {statuses[0].total_steps}", speed_text(statuses, speed)]
+    evaluating = " (evaluating)" if any(status.evaluating for status in statuses) else ""
+    parts = [f"agent step {steps} of {statuses[0].total_steps}{evaluating}", speed_text(statuses, speed)]
     parts += [f"score {score_text(status.last_score)}" for status in statuses[:1] if len(statuses) == 1]
     parts += [f"{name} {value:.3g}" for name, value in shown_losses(statuses[0].numbers).items()]
     return "; ".join([*parts, f"memory {memory_text()}"])
 
 
-def status_table(statuses: Sequence[RunStatus], speed: Speed) -> Table:
+def status_table(statuses: Sequence[RunStatus], speed: Speed, *, losses: bool) -> Table:
     table = Table.grid(padding=(0, 2))
     for status in statuses:
-        bar = ProgressBar(total=status.total_steps, completed=status.agent_steps, width=30)
+        bar = ProgressBar(total=status.total_steps, completed=status.agent_steps, width=20)
         doing = " (evaluating)" if status.evaluating else ""
         steps = f"{status.agent_steps}/{status.total_steps}{doing}"
         scores = f"score {score_text(status.last_score)}, best {score_text(status.best_score)}"
-        losses = "  ".join(f"{name} {value:.3g}" for name, value in shown_losses(status.numbers).items())
-        table.add_row(status.label, bar, steps, scores, losses)
+        numbers = shown_losses(status.numbers) if losses else {}
+        text = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+        table.add_row(status.label, bar, steps, scores, text)
     table.add_row("", speed_text(statuses, speed), f"memory {memory_text()}")
     return table
 

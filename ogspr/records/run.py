@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -32,6 +33,7 @@ class RunFolder:
         self.evaluation_table = path / "eval.csv"
         self.system_table = path / "system.csv"
         self._lock: int | None = None
+        self._made: list[Path] = []  # folders that were not there before
 
     @property
     def exists(self) -> bool:
@@ -46,6 +48,7 @@ class RunFolder:
 
     def lock(self) -> None:
         """Makes this process the only one that writes here; the system forgets it when the process ends."""
+        self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         make_folder(self.path)
         self._refuse_links()
         path = self.path / "lock"
@@ -75,7 +78,9 @@ class RunFolder:
             return
         if [path.name for path in self.path.iterdir()] == ["lock"]:
             (self.path / "lock").unlink()
-            self.path.rmdir()
+            with contextlib.suppress(OSError):  # somebody else has put something there
+                for folder in self._made:
+                    folder.rmdir()
         os.close(self._lock)
         self._lock = None
 

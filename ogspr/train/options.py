@@ -64,7 +64,7 @@ class ComputeOptions:
     deterministic: Annotated[bool, tyro.conf.arg(aliases=("--deterministic",))] = False
     """On a GPU: only kernels that repeat themselves to the bit, so that a resumed run does too. Slower."""
     threads: int | None = None
-    """Threads of torch on the CPU; if left out, torch decides. Another number may round differently."""
+    """Threads of torch on a CPU; if left out, one less than cores. Another number may round differently."""
 
     def __post_init__(self) -> None:
         require_positive(threads=self.threads)

@@ -93,6 +93,8 @@ def find_policy(path: Path, which: str) -> Path:
         raise unknown("policy", which, (BEST, LAST))
     if path.is_dir():
         found = policy_path(path, which)
+        if not RunFolder(path).exists:
+            raise UserError(f"{path} is no run: it has no config.json; give the folder of a run.")
         if not found.exists():
             raise UserError(f"{path} has no {which} policy; a run has one after its first evaluation.")
         return found

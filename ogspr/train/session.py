@@ -119,8 +119,8 @@ class Session:
         """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
         if self._device.type == "cpu":
             keep_freed_memory()
-        if self._request.options.compute.threads is not None:
-            torch.set_num_threads(self._request.options.compute.threads)
+            # One core is left to the environments: threads that wait for each other cost more than they give.
+            torch.set_num_threads(self._request.options.compute.threads or max(1, _cores() - 1))
         with contextlib.ExitStack() as self._closing:
             with self._stop.at_once():
                 runs = self._open()
@@ -358,7 +358,7 @@ class Session:
     @property
     def _overlap(self) -> bool:
         asked = self._request.options.evaluation.overlap
-        return len(os.sched_getaffinity(0)) >= _CORES_FOR_OVERLAP if asked is None else asked
+        return _cores() >= _CORES_FOR_OVERLAP if asked is None else asked
 
     # --- what is written down about a run -------------------------------------------------------
 
@@ -419,6 +419,11 @@ class _Clock:
             return False
         self._last = now
         return True
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _device(wanted: str) -> torch.device:

@@ -104,7 +104,7 @@ def test_a_damaged_or_foreign_policy_is_refused(run, tmp_path, change, complaint
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         ogspr.load(tmp_path / "nothing.safetensors")
-    with pytest.raises(UserError, match="has no best policy"):
+    with pytest.raises(UserError, match="is no run"):
         ogspr.load(tmp_path)
     with pytest.raises(UserError, match="did you mean best"):
         ogspr.load(tmp_path, policy="bset")
@@ -169,6 +169,27 @@ def test_play_films_episodes(run, tmp_path, grid, name):
         assert len(frames) == (max(lengths) if grid else sum(lengths))
     height, width = frames[0].shape[:2]
     assert height == width  # one square, or two by two of them
+
+
+def test_an_agent_makes_its_own_environment(tmp_path):
+    config = small_config()
+    learner = make_learner(config=config)
+    origin = {"task": "gym:CartPole-v1"}
+    options = EnvOptions(image_size=36)
+    save_policy(
+        tmp_path / "p.safetensors",
+        SavedPolicy(config, learner.spec, options, learner.policy_weights(), origin),
+    )
+    agent = ogspr.load(tmp_path / "p.safetensors")
+    env = agent.make_env(seed=0)
+    assert env.spec.observation_shape == agent.spec.observation_shape
+    env.close()
+    assert "CartPole" in repr(agent)
+
+
+def test_an_agent_does_not_run_code_that_a_file_names(run):
+    with pytest.raises(UserError, match=f"is code, {TASK}"):
+        ogspr.load(run).make_env(seed=0)
 
 
 def test_every_method_has_what_the_table_says():

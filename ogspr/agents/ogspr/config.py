@@ -7,7 +7,7 @@ from typing import Literal
 
 from ogspr.agents.ogspr.adapters import TWO, Adapters
 from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
-from ogspr.errors import require_positive
+from ogspr.errors import UserError, require_positive
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"  # and of the actor's
@@ -100,6 +100,8 @@ class OGSPRConfig:
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.discount <= 1.0:
+            raise UserError(f"discount must be from 0 to 1, got {self.discount}.")
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,
