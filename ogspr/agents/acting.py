@@ -65,14 +65,15 @@ class _Desk:
         self._host_noise = torch.zeros(noise_shape, pin_memory=pinned)
         self._observations = torch.zeros(shape, dtype=torch.uint8, device=device)
         self._noise = torch.zeros(noise_shape, device=device)
-        self._actions = torch.zeros(shape[0], action_size, device=device)
+        self._actions = torch.zeros(shape[0], action_size, pin_memory=pinned)  # on the host
+        self._device = device
 
     def procedure(self, respond: Respond) -> Callable[[], None]:
         def respond_in_place() -> None:
             with torch.no_grad():
                 self._observations.copy_(self._host_observations, non_blocking=True)
                 self._noise.copy_(self._host_noise, non_blocking=True)
-                self._actions.copy_(respond(self._observations, *self._noise))
+                self._actions.copy_(respond(self._observations, *self._noise), non_blocking=True)
 
         return respond_in_place
 
@@ -84,5 +85,7 @@ class _Desk:
             normals[:] = rng.standard_normal(normals.shape, np.float32)
             uniforms[:] = rng.random(uniforms.shape, np.float32)
         self.run()
-        actions: npt.NDArray[np.float32] = self._actions.cpu().numpy().copy()
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        actions: npt.NDArray[np.float32] = self._actions.numpy().copy()
         return actions

@@ -43,7 +43,8 @@ class TrainBench:
     steps: int | None = None
     """Agent steps that are timed; if left out, as many as from one evaluation to the next, so that there is
     one among them."""
-    warm_up: int = 2_500
-    """Agent steps before, half of them with random actions: compilation, first episodes."""
+    warm_up: int = 5_000
+    """Agent steps before, most of them with random actions: compilation, first episodes. If the preset
+    evaluates after so many, all of an evaluation is timed."""
     overlap: bool | None = None
     """Whether training goes on during an evaluation; if left out, as `ogspr train` decides."""

@@ -29,6 +29,7 @@ from ogspr.train.stopwatch import Stopwatch
 PHASES = ("act", "update", "environment", "evaluate", "store", "log", "rest")
 _PAPER_STEPS = 500_000
 _NO_CHECKPOINT_MINUTES = 1e6
+_UPDATES_BEFORE = 500  # agent steps with updates, at the end of the warm-up
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _shortened(options: TrainOptions[Any], bench: TrainBench) -> TrainOptions[An
     """The run of the preset with a short beginning; its replay is as large as in the whole one."""
     return replace(
         options,
-        agent=replace(options.agent, random_steps=bench.warm_up // 2),
+        agent=replace(options.agent, random_steps=max(bench.warm_up // 2, bench.warm_up - _UPDATES_BEFORE)),
         evaluation=replace(options.evaluation, overlap=bench.overlap),
         keep=KeepOptions(checkpoint_minutes=_NO_CHECKPOINT_MINUTES, tensorboard=False),
     )

@@ -26,7 +26,7 @@ from torch import Tensor
 from ogspr.ops.returns import survival
 from ogspr.ops.sampling import draw_proportional
 from ogspr.replay.frames import allocate_frames
-from ogspr.replay.packet import Packet, PacketLayout, PacketQueue
+from ogspr.replay.packet import Packet, PacketLayout, PacketQueue, Procedure
 from ogspr.replay.plan import Place
 from ogspr.replay.prefetch import Prefetcher
 from ogspr.replay.shape import ReplayShape
@@ -39,6 +39,10 @@ def unwrapped(function: Wrapped) -> Wrapped:
     return function
 
 
+def unrecorded(procedure: Procedure) -> Procedure:
+    return procedure
+
+
 class Replay:
     """Stores steps of one environment and draws windows of them, by priority.
 
@@ -47,6 +51,7 @@ class Replay:
         device: Where the learner computes; everything lives there, but perhaps the frames.
         accelerate: Applied to the tensor functions of drawing: compiles them, or does nothing.
         place: Where the frames lie; `pinned` ones are fetched one update ahead.
+        record: Applied to the procedure that stores a step: makes it one CUDA graph, or does nothing.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Replay:
         device: torch.device,
         accelerate: Callable[[Wrapped], Wrapped] = unwrapped,
         place: Place = "device",
+        record: Callable[[Procedure], Procedure] = unrecorded,
     ) -> None:
         self.shape = shape
         self.device = device
@@ -70,7 +76,7 @@ class Replay:
         self._starts = np.zeros(shape.longest_horizon + 1, np.int64)  # valid starts for each horizon
         self._written = 0  # observations stored so far; number n lies in slot n % capacity
         self._open = False  # an episode is being recorded
-        self._packets = PacketQueue(PacketLayout.of(shape), device)
+        self._packets = PacketQueue(PacketLayout.of(shape), device, self._store, record)
         self._draw_window = accelerate(draw_window)
         self._prefetcher = Prefetcher(self._draw, device) if place == "pinned" else None
 
@@ -234,17 +240,18 @@ class Replay:
 
     def _note(self, changes: dict[int, int]) -> None:
         for slot, reach in changes.items():
-            before = self._reach[slot]
-            self._starts[1 : before + 1] -= 1
-            self._starts[1 : reach + 1] += 1
+            before = int(self._reach[slot])
+            if reach > before:
+                self._starts[before + 1 : reach + 1] += 1
+            elif reach < before:
+                self._starts[reach + 1 : before + 1] -= 1
             self._reach[slot] = reach
 
     def _send(
         self, slot: int, step: TimeStep, written: int, numbers: npt.NDArray[Any], changes: dict[int, int]
     ) -> None:
         frame = step.observation[-self.shape.frame_shape[0] :]
-        packet = self._packets.send(slot, int(self._age[slot]), frame, written, numbers, changes)
-        self._store(packet)
+        self._packets.send(slot, int(self._age[slot]), frame, written, numbers, changes)
 
     def _store(self, packet: Packet) -> None:
         self.frames.index_copy_(0, packet.slot, packet.frame[None])

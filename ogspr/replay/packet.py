@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from ogspr.replay.shape import ReplayShape
 
-_IN_FLIGHT = 64  # packets that may be under way before the host waits for the oldest
+_IN_FLIGHT = 2  # packets that may be under way before the host waits for the oldest
 _WORD = 8
+
+Procedure = Callable[[], None]
 
 
 class Packet(NamedTuple):
@@ -26,6 +29,18 @@ class Packet(NamedTuple):
     age: Tensor  # (1,) of `slot`
     changed: Tensor  # (n,) slots whose reach changed
     reach: Tensor  # (n,)
+
+
+class HostPacket(NamedTuple):
+    """The same on the host, to be filled in."""
+
+    frame: npt.NDArray[np.uint8]
+    numbers: npt.NDArray[np.float32]
+    slot: npt.NDArray[np.int64]
+    written: npt.NDArray[np.int64]
+    age: npt.NDArray[np.int32]
+    changed: npt.NDArray[np.int64]
+    reach: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -79,16 +94,24 @@ class PacketLayout:
 
 
 class PacketQueue:
-    """Packs steps into host memory and copies them to the device, in order."""
+    """Packs steps into host memory and stores them on the device, in order.
 
-    def __init__(self, layout: PacketLayout, device: torch.device) -> None:
-        self._layout = layout
-        self._on_gpu = device.type == "cuda"
-        count = _IN_FLIGHT if self._on_gpu else 1
-        self._host = torch.zeros(count, layout.size, dtype=torch.uint8, pin_memory=self._on_gpu)
-        self._packed = [layout.unpack(row) for row in self._host]
-        self._device = device
-        self._copied: list[torch.cuda.Event | None] = [None] * count
+    Args:
+        layout: Of a packet.
+        device: Where packets go.
+        store: Puts a packet in its places; twice has the same effect as once.
+        record: Makes a procedure over fixed tensors fast.
+    """
+
+    def __init__(
+        self,
+        layout: PacketLayout,
+        device: torch.device,
+        store: Callable[[Packet], None],
+        record: Callable[[Procedure], Procedure],
+    ) -> None:
+        count = _IN_FLIGHT if device.type == "cuda" else 1
+        self._envelopes = [_Envelope(layout, device, store, record) for _ in range(count)]
         self._next = 0
 
     def send(
@@ -99,28 +122,54 @@ class PacketQueue:
         written: int,
         numbers: npt.NDArray[Any],
         changes: dict[int, int],
-    ) -> Packet:
-        """The packet as tensors on the device; used at once, on the current stream."""
-        index = self._next
-        self._next = (index + 1) % len(self._packed)
-        pending = self._copied[index]
-        if pending is not None:
-            pending.synchronize()
-        packet = self._packed[index]
-        packet.frame.numpy()[:] = frame
-        packet.numbers.numpy()[:] = numbers
-        packet.slot[0], packet.written[0], packet.age[0] = slot, written, age
-        self._pack_changes(packet, changes)
-        if not self._on_gpu:
-            return packet
-        sent = self._host[index].to(self._device, non_blocking=True)
-        self._copied[index] = event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        return self._layout.unpack(sent)
-
-    def _pack_changes(self, packet: Packet, changes: dict[int, int]) -> None:
-        """Fixed length: the last change is repeated, which writes the same number again."""
+    ) -> None:
+        """Stores it on the current stream, which is always the same."""
+        envelope = self._envelopes[self._next]
+        self._next = (self._next + 1) % len(self._envelopes)
+        envelope.wait_until_empty()
+        fields = envelope.fields
+        fields.frame[:] = frame
+        fields.numbers[:] = numbers
+        fields.slot[0], fields.written[0], fields.age[0] = slot, written, age
+        # Fixed length: the last change is repeated, which writes the same number again.
         slots, reaches = list(changes), list(changes.values())
-        missing = self._layout.changes - len(slots)
-        packet.changed.numpy()[:] = slots + slots[-1:] * missing
-        packet.reach.numpy()[:] = reaches + reaches[-1:] * missing
+        missing = len(fields.changed) - len(slots)
+        fields.changed[:] = slots + slots[-1:] * missing
+        fields.reach[:] = reaches + reaches[-1:] * missing
+        envelope.deliver()
+
+
+class _Envelope:
+    """Bytes of one packet on the host and, where that is elsewhere, on the device."""
+
+    def __init__(
+        self,
+        layout: PacketLayout,
+        device: torch.device,
+        store: Callable[[Packet], None],
+        record: Callable[[Procedure], Procedure],
+    ) -> None:
+        on_gpu = device.type == "cuda"
+        self._host = torch.zeros(layout.size, dtype=torch.uint8, pin_memory=on_gpu)
+        self._there = torch.zeros_like(self._host, device=device) if on_gpu else self._host
+        self._packet = layout.unpack(self._there)
+        self._store = store
+        self._go = record(self._travel)
+        self._left: torch.cuda.Event | None = None
+        self._on_gpu = on_gpu
+        self.fields = HostPacket(*(field.numpy() for field in layout.unpack(self._host)))
+
+    def wait_until_empty(self) -> None:
+        if self._left is not None:
+            self._left.synchronize()
+
+    def deliver(self) -> None:
+        self._go()
+        if self._on_gpu:
+            self._left = self._left or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._left.record()
+
+    def _travel(self) -> None:
+        if self._on_gpu:
+            self._there.copy_(self._host, non_blocking=True)
+        self._store(self._packet)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.methods import method_of
-from ogspr.agents.protocol import Agent, AgentConfig, State
+from ogspr.agents.protocol import Agent, AgentConfig, Procedure, State
 from ogspr.errors import UserError
 from ogspr.records.files import make_folder, writing
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage
@@ -77,7 +77,9 @@ class Learner:
                 settings.config, settings.spec, seed=seed, device=device, accelerator=accelerator
             )
             shape = replay_shape(settings)
-            self.replay = Replay(shape, device, accelerator.function, place)
+            self.replay = Replay(
+                shape, device, accelerator.function, place, lambda store: accelerator.step(Procedure(store))
+            )
         self.spec = settings.spec
         self.place = place
         self._state_folder = state_folder

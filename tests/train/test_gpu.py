@@ -180,8 +180,8 @@ def test_an_update_never_waits_for_the_gpu(mode):
 
 
 def test_learners_side_by_side_equal_each_alone():
-    alone = [updated(learner_on_gpu(seed=seed)) for seed in range(3)]
-    together = [learner_on_gpu(seed=seed) for seed in range(3)]
+    alone = [updated(learner_on_gpu(seed=seed)) for seed in range(5)]
+    together = [learner_on_gpu(seed=seed) for seed in range(5)]
     for _ in range(UPDATES):
         for learner in together:
             learner.update()
