@@ -52,7 +52,12 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
     if arguments[:1] == ["bench"]:
-        return _run(f"{_PROGRAM} bench", "Measure speed, as ratios in one run.", _BENCHES, arguments[1:])
+        return _run(
+            f"{_PROGRAM} bench",
+            "Measure speed, as ratios in one run, and random scores.",
+            _BENCHES,
+            arguments[1:],
+        )
     return _run(_PROGRAM, _DESCRIPTION, _COMMANDS, arguments)
 
 
@@ -67,7 +72,7 @@ def _run(
 
 def _console() -> Console:
     """Prints what it is given: no guessed colours, and lines as long as they are."""
-    return Console(highlight=False, markup=False, soft_wrap=True)
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def doctor() -> int:
@@ -291,6 +296,89 @@ def export(
     return 0
 
 
+def report(
+    runs: Annotated[list[Path], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")],
+    out: Path = Path("report"),
+    at: int | None = None,
+) -> int:
+    """Write the paper's tables and figures, and a page for a browser, from a folder of runs.
+
+    Args:
+        runs: Folders of runs, or folders that hold such, at any depth.
+        out: A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF).
+        at: The agent step at which scores are read; if left out, as in the paper: 500 000, Atari 100 000.
+    """
+    from ogspr.report.build import write_report
+
+    write_report(runs, out, at, _console())
+    return 0
+
+
+def watch(
+    runs: Annotated[list[Path], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")],
+    port: int = 8642,
+    host: str = "127.0.0.1",
+) -> int:
+    """Serve the page of `ogspr report` while runs go on.
+
+    Args:
+        runs: Folders of runs, or folders that hold such, at any depth.
+        port: Where it listens; 0: any that is free.
+        host: By default only this machine can see it; 0.0.0.0: everybody who can reach it.
+    """
+    from ogspr.report.serve import serve
+
+    serve(runs, host=host, port=port, console=_console())
+    return 0
+
+
+def probe(
+    runs: Annotated[list[Path], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")],
+    collectors: tuple[Path, ...] = (),
+    episodes: int = 30,
+    updates: int = 100_000,
+    batch_size: int = 256,
+    seed: int = 1_000_000,
+    policy: Literal["best", "last"] = "last",
+    device: Literal["auto", "cuda", "cpu"] = "auto",
+    task: str | None = None,
+    workers: bool = True,
+    out: Path | None = None,
+) -> int:
+    """Measure how much of the simulator's state is in what runs have learned to see: linear probing.
+
+    Args:
+        runs: Folders of runs of one task.
+        collectors: Runs, or policy files, that play the episodes; if left out, the runs themselves.
+        episodes: Episodes of each collector; a fifth of them is held out.
+        updates: Updates of each linear predictor.
+        batch_size: Steps in an update.
+        seed: Decides where episodes begin, which are held out, and what batches consist of.
+        policy: Which policy of a collector plays.
+        device: auto: a GPU if there is one.
+        task: Needed where the task is code of your own: says that you trust it.
+        workers: Run every environment in a process of its own.
+        out: A csv file for all losses; a figure is drawn beside it.
+    """
+    from ogspr.commands.probe import probe as run_command
+
+    run_command(
+        runs,
+        collectors=collectors or None,
+        episodes=episodes,
+        updates=updates,
+        batch_size=batch_size,
+        seed=seed,
+        policy=policy,
+        workers=workers,
+        device=device,
+        out=out,
+        task=task,
+        console=_console(),
+    )
+    return 0
+
+
 def bench() -> int:
     """Measure speed, as ratios in one run; `ogspr bench --help` lists what."""
     raise AssertionError("dispatched before")
@@ -349,6 +437,28 @@ def bench_train(
     return 0
 
 
+def bench_random(
+    tasks: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="[TASK ...]")] = [],  # noqa: B006
+    episodes: int = 100,
+    seed: int = 0,
+    processes: int | None = None,
+    out: Path | None = None,
+) -> int:
+    """Scores of the random policy: what 0 means where scores are normalised.
+
+    Args:
+        tasks: Environments; if left out, all of the paper.
+        episodes: Episodes of each.
+        seed: Decides everything that is left to chance.
+        processes: Tasks side by side; if left out, as many as there are cores.
+        out: A csv file for the numbers; a second call goes on with what is missing in it.
+    """
+    from ogspr.bench.random import bench_random as run
+
+    run(tasks, episodes=episodes, seed=seed, processes=processes, out=out, console=_console())
+    return 0
+
+
 _COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "tasks": tasks,
@@ -358,6 +468,14 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "eval": evaluate,
     "play": play,
     "export": export,
+    "report": report,
+    "watch": watch,
+    "probe": probe,
     "bench": bench,
 }
-_BENCHES: dict[str, Callable[..., int]] = {"env": bench_env, "update": bench_update, "train": bench_train}
+_BENCHES: dict[str, Callable[..., int]] = {
+    "env": bench_env,
+    "update": bench_update,
+    "train": bench_train,
+    "random": bench_random,
+}

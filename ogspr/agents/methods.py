@@ -8,7 +8,8 @@ from typing import Any
 
 from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig, preset, preset_names
 from ogspr.agents.ogspr.policy import OGSPRPolicy
-from ogspr.agents.protocol import Agent, AgentConfig, Policy
+from ogspr.agents.ogspr.representation import OGSPRRepresentation
+from ogspr.agents.protocol import Agent, AgentConfig, Policy, Representation
 from ogspr.errors import unknown
 
 
@@ -23,10 +24,14 @@ class Method:
     """The configuration of a preset on a suite, dmc or atari100k."""
     agent: Callable[..., Agent]
     policy: Callable[..., Policy]
+    representation: Callable[..., Representation] | None = None
+    """Made of a configuration, a spec, the tensors of an agent's state, and a device; None: it has none."""
 
 
 METHODS: dict[str, Method] = {
-    "ogspr": Method("ogspr", OGSPRConfig, preset_names(), preset, OGSPRAgent, OGSPRPolicy),
+    "ogspr": Method(
+        "ogspr", OGSPRConfig, preset_names(), preset, OGSPRAgent, OGSPRPolicy, OGSPRRepresentation
+    ),
 }
 
 

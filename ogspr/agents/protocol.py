@@ -87,6 +87,11 @@ class Accelerator(Protocol):
 class Agent(Protocol):
     """A method that learns from windows of replay."""
 
+    @property
+    def parameter_count(self) -> int:
+        """Of the networks that learn."""
+        ...
+
     def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
         """An action for the environment. Observations and actions may have a leading batch dimension."""
         ...
@@ -145,6 +150,17 @@ class Policy(Protocol):
         ...
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None: ...
+
+
+class Representation(Protocol):
+    """What a method has learned to see, frozen."""
+
+    def encode(self, observations: UInt8Array, actions: Action) -> tuple[Tensor, Tensor]:
+        """Latent states h (N, D) and state-action representations z (N, Z), on its device, without gradients.
+
+        Observations are (N, C, H, W), actions those of the environment, one for each.
+        """
+        ...
 
 
 class AgentConfig(Protocol):

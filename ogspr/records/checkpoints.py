@@ -85,18 +85,29 @@ class Checkpoints:
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint:
         """The newest that is whole; says what is wrong with newer ones. A UserError where there is none."""
+        checkpoint, damaged = self._search(report, self._replay)
+        for useless in damaged:  # so that they are not counted among those to keep
+            useless.rename(useless.with_name(f"damaged-{useless.name}"))
+        return checkpoint
+
+    def newest_to_read(self, report: Callable[[str], None]) -> Checkpoint:
+        """The newest whose state is whole, for whoever only looks at it: nothing is renamed.
+
+        Its replay may be gone: that is needed to go on with the run, not to see what it has learned.
+        """
+        return self._search(report, replay=None)[0]
+
+    def _search(self, report: Callable[[str], None], replay: Path | None) -> tuple[Checkpoint, list[Path]]:
+        """The newest that can be used, and those after it."""
         self._report_missing(report)
-        found, damaged = sorted(self._all(), key=_sequence, reverse=True), []
+        found = sorted(self._all(), key=_sequence, reverse=True)
+        damaged: list[Path] = []
         for path in found:
             try:
-                checkpoint = self._verified(path)
+                return _verified(path, replay), damaged
             except _Damaged as damage:
                 report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
                 damaged.append(path)
-            else:
-                for useless in damaged:  # so that they are not counted among those to keep
-                    useless.rename(useless.with_name(f"damaged-{useless.name}"))
-                return checkpoint
         tried = f"none of {len(found)} checkpoints" if found else "no checkpoint"
         raise UserError(
             f"{tried} in {self._folder} can be used; put a whole one back, "
@@ -109,30 +120,6 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
         for path in (*self._folder.glob(f"*{_UNFINISHED}"), *self._replay.glob(f"*{_UNFINISHED}")):
             path.unlink()
-
-    def _verified(self, path: Path) -> Checkpoint:
-        try:
-            content = read_json(path / _MANIFEST)
-        except UserError as error:
-            raise _Damaged(str(error)) from None
-        version = content.get("format")
-        if type(version) is not int:
-            raise _Damaged("it was not written by ogspr")
-        if version > FORMAT:
-            raise UserError(
-                f"checkpoint {path} has format {version}, written by ogspr {content.get('ogspr')}; "
-                f"this version reads up to {FORMAT}. Use a newer ogspr."
-            )
-        try:
-            agent_steps = int(content["agent_steps"])
-            state = FileStamp(**content["state"])
-            pieces = tuple(FileStamp(**piece) for piece in content["replay"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise _Damaged(f"its manifest is damaged ({error!r})") from None
-        _check(path, state, re.compile(re.escape(_STATE)))
-        for piece in pieces:
-            _check(self._replay, piece, _PIECE)
-        return Checkpoint(path, agent_steps, pieces)
 
     def _report_missing(self, report: Callable[[str], None]) -> None:
         note = self._folder / _NEWEST
@@ -167,6 +154,33 @@ class Checkpoints:
         for piece in self._replay.glob("*.safetensors"):
             if piece.name not in needed:
                 piece.unlink(missing_ok=True)
+
+
+def _verified(path: Path, replay: Path | None) -> Checkpoint:
+    """The checkpoint in a folder; `replay`: where its pieces of replay are looked for, None: nowhere."""
+    try:
+        content = read_json(path / _MANIFEST)
+    except UserError as error:
+        raise _Damaged(str(error)) from None
+    version = content.get("format")
+    if type(version) is not int:
+        raise _Damaged("it was not written by ogspr")
+    if version > FORMAT:
+        raise UserError(
+            f"checkpoint {path} has format {version}, written by ogspr {content.get('ogspr')}; "
+            f"this version reads up to {FORMAT}. Use a newer ogspr."
+        )
+    try:
+        agent_steps = int(content["agent_steps"])
+        state = FileStamp(**content["state"])
+        pieces = tuple(FileStamp(**piece) for piece in content["replay"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _Damaged(f"its manifest is damaged ({error!r})") from None
+    _check(path, state, re.compile(re.escape(_STATE)))
+    if replay is not None:
+        for piece in pieces:
+            _check(replay, piece, _PIECE)
+    return Checkpoint(path, agent_steps, pieces)
 
 
 def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:

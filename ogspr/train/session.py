@@ -25,12 +25,12 @@ from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
 from ogspr.records.structure import plain
+from ogspr.train.device import usable_cores, usable_device, use_cpu_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners
-from ogspr.train.memory import keep_freed_memory
 from ogspr.train.options import TrainOptions
 from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
@@ -108,7 +108,7 @@ class Session:
         self._request = request
         self._audience = audience
         self._stop = stop
-        self._device = _device(request.options.compute.device)
+        self._device = usable_device(request.options.compute.device, option="--compute.device")
         self._execution = _execution(request.options, self._device)
         self._folders = [RunFolder(path) for path in request.folders]
         self.failed: list[str] = []  # runs that could not go on
@@ -118,9 +118,7 @@ class Session:
     def run(self) -> list[Run]:
         """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
         if self._device.type == "cpu":
-            keep_freed_memory()
-            # One core is left to the environments: threads that wait for each other cost more than they give.
-            torch.set_num_threads(self._request.options.compute.threads or max(1, _cores() - 1))
+            use_cpu_well(self._request.options.compute.threads)
         with contextlib.ExitStack() as self._closing:
             with self._stop.at_once():
                 runs = self._open()
@@ -291,7 +289,7 @@ class Session:
     def _begin(self, run: Run) -> None:
         """A run exists once its config is there: what was left by one that never came so far is replaced."""
         run.trainer.start()
-        write_manifest(run.folder.path, self._manifest(run.learner.spec))
+        write_manifest(run.folder.path, self._manifest(run.learner))
         run.save()
         write_config(run.folder, run.config)
         self._audience.line(f"new run {run.folder.path}")
@@ -307,7 +305,7 @@ class Session:
             raise UserError(
                 f"{found.path} does not fit these settings: {error}; use those the run was begun with."
             ) from None
-        add_to_manifest(run.folder.manifest, self._manifest(run.learner.spec))
+        add_to_manifest(run.folder.manifest, self._manifest(run.learner))
         write_config(run.folder, run.config)
         self._audience.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
 
@@ -358,7 +356,7 @@ class Session:
     @property
     def _overlap(self) -> bool:
         asked = self._request.options.evaluation.overlap
-        return _cores() >= _CORES_FOR_OVERLAP if asked is None else asked
+        return usable_cores() >= _CORES_FOR_OVERLAP if asked is None else asked
 
     # --- what is written down about a run -------------------------------------------------------
 
@@ -381,10 +379,16 @@ class Session:
             options=plain(replace(options, compute=compute)),
         )
 
-    def _manifest(self, spec: EnvSpec) -> dict[str, Any]:
-        gpu = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
-        threads = torch.get_num_threads()
-        return manifest(spec, gpu=gpu, cores=os.cpu_count(), threads=threads, cuda=torch.version.cuda)
+    def _manifest(self, learner: Learner) -> dict[str, Any]:
+        return manifest(
+            learner.spec,
+            gpu=torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None,
+            cores=os.cpu_count(),
+            threads=torch.get_num_threads(),
+            cuda=torch.version.cuda,
+            parameters=learner.agent.parameter_count,
+            seeds=len(self._request.seeds),
+        )
 
     def _check_changes(self, folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
         """Refuses to go on with a run under settings that would make another run of it."""
@@ -419,17 +423,6 @@ class _Clock:
             return False
         self._last = now
         return True
-
-
-def _cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def _device(wanted: str) -> torch.device:
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device is usable here; leave --compute.device out, or see `ogspr doctor`.")
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
 
 
 def _execution(options: TrainOptions[Any], device: torch.device) -> Execution:

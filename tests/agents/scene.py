@@ -249,7 +249,7 @@ def observed_update(
 
     `synced`: it copies its targets first.
     """
-    recording = agent._accelerator
+    recording = agent._update._accelerator
     nets = networks(agent)
     if synced:
         nets = replace(nets, target_core=nets.core, target_policy=nets.policy)

@@ -103,7 +103,7 @@ def reached_parameters(agent, replay):
 
         return take_gradients
 
-    agent._accelerator.interventions |= {name: watch(name) for name in REACH}
+    agent._update._accelerator.interventions |= {name: watch(name) for name in REACH}
     agent.update(replay)
     return reached
 
@@ -167,7 +167,7 @@ def test_the_shared_adapter_learns_from_both_of_its_uses():
             (found[use],) = torch.autograd.grad(value, adapter.weight, retain_graph=True)
         return loss
 
-    agent._accelerator.interventions["SelfPrediction.loss"] = take_gradients
+    agent._update._accelerator.interventions["SelfPrediction.loss"] = take_gradients
     agent.update(replay)
     assert found["first"].abs().max() > 1e-3
     assert found["second"].abs().max() > 1e-3
@@ -383,7 +383,7 @@ def test_an_update_with_a_number_that_is_not_finite_changes_nothing(kind, spoil,
 def updated_losses(agent, replay):
     """Two losses of one update, straight from their functions."""
     agent.update(replay)
-    results = agent._accelerator.results
+    results = agent._update._accelerator.results
     return {"value_loss": results["long_term_loss"][0].item(), "policy_loss": results["actor_loss"].item()}
 
 

@@ -194,7 +194,7 @@ SHIFTS = {
 def outcome(change=lambda noise, *_: noise):
     """What an update computes when its noise is changed."""
     agent, replay = scene("continuous")
-    recording = agent._accelerator
+    recording = agent._update._accelerator
     recording.interventions["arrange_noise"] = change
     update = observed_update(agent, replay, settings_for("continuous"))
     assert_as_reference(update, settings_for("continuous"))
@@ -230,8 +230,8 @@ def test_the_next_frame_shows_the_coordinates_it_was_shifted_by():
     place = torch.arange(36, dtype=torch.uint8)
     replay.replay.frames[:, 0], replay.replay.frames[:, 1] = place[:, None], place[None, :]
     agent.update(replay)
-    now = agent._accelerator.results["arrange_noise"].now
-    frame = agent._accelerator.evidence.next_frame  # bytes
+    now = agent._update._accelerator.results["arrange_noise"].now
+    frame = agent._update._accelerator.evidence.next_frame  # bytes
     moved = (place + now[:, :, None] - 4).clamp(0, 35)  # (B, 2, 36)
     close(frame[:, 0, :, 0], moved[:, 0])
     close(frame[:, 1, 0, :], moved[:, 1])
@@ -240,7 +240,7 @@ def test_the_next_frame_shows_the_coordinates_it_was_shifted_by():
 def test_all_offsets_of_all_shifts_occur_and_no_two_shifts_are_related():
     agent, replay = scene("continuous", batch_size=256, sizes=Sizes(1, 4, 4, 4, 4, 4, 4, 8))
     agent.update(replay)
-    noise = agent._accelerator.results["arrange_noise"]
+    noise = agent._update._accelerator.results["arrange_noise"]
     fields = [noise.now, noise.later, noise.sequence_now, *noise.sequence_later.view(5, 256, 2)]
     columns = torch.cat(fields, 1).T.double()  # down and right of each
     assert all(set(column.tolist()) == set(range(9)) for column in columns)

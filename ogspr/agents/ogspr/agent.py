@@ -13,15 +13,16 @@ from torch import Tensor
 
 from ogspr.agents.acting import Actor
 from ogspr.agents.actions import action_kind
+from ogspr.agents.behaviour import Behaviour
+from ogspr.agents.binding import OnReplay
 from ogspr.agents.failures import FailedUpdate
 from ogspr.agents.ogspr import losses
 from ogspr.agents.ogspr.config import OGSPRConfig
 from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork, parameter_count
 from ogspr.agents.ogspr.policy import policy_weights
 from ogspr.agents.ogspr.update import Update
-from ogspr.agents.optimisation import copy_state
-from ogspr.agents.protocol import Accelerator, State, Step, WindowSource
-from ogspr.errors import UserError
+from ogspr.agents.protocol import Accelerator, State, WindowSource
+from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
 from ogspr.nets.mlp import MLP
 from ogspr.types import Action, EnvSpec, UInt8Array
 
@@ -42,23 +43,16 @@ class OGSPRAgent:
     ) -> None:
         self.config = config
         self.updates = 0
-        self._accelerator = accelerator
-        self._device = device
-        self._action_spec = spec.actions
         self._actions = action_kind(
             spec.actions,
             temperature=config.gumbel_temperature,
             discrete_noise_scale=config.discrete_noise_scale,
         )
-        self._seed_generators(seed)
+        self._chance = Chance(seed, device)
         self._networks = Networks(config, spec, self._actions.size, seed, device)
-        self._update = Update(config, self._networks, self._actions, self._generator, accelerator)
-        self._explorer = self._actor(
-            losses.noisy_action, config.pixel_range, config.exploration_noise, noisy=True
-        )
-        self._evaluator = self._actor(losses.plain_action, config.pixel_range, noisy=False)
-        self._step: Step | None = None
-        self._replay: WindowSource | None = None
+        self._update = Update(config, self._networks, self._actions, self._chance.learning, accelerator)
+        self._behaviour = self._make_behaviour(spec, device, accelerator)
+        self._on = OnReplay(self._update.made_fast, (config.n_step, config.sequence_horizon))
 
     @property
     def value_network(self) -> ValueNetwork:
@@ -86,29 +80,21 @@ class OGSPRAgent:
 
         With `explore`, noisy, and uniformly random during the first steps.
         """
-        batch = observation if observation.ndim == 4 else observation[None]
-        if explore and agent_steps < self.config.random_steps:
-            actions = np.stack([self._action_spec.sample(self._act_rng) for _ in batch])
-        else:
-            actor = self._explorer if explore else self._evaluator
-            actions = self._actions.to_environment(actor(batch, self._act_rng))
-        return actions if observation.ndim == 4 else actions[0]
+        return self._behaviour.act(observation, agent_steps=agent_steps, explore=explore)
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
-        return self._actions.to_vector(action)
+        return self._behaviour.vector(action)
 
     def updates_due(self, agent_steps: int) -> int:
         """Updates that follow agent step number `agent_steps`, the first being 1."""
         return self.config.updates_per_step if agent_steps > self.config.random_steps else 0
 
     def rehearse(self, replay: WindowSource) -> None:
-        self._check(replay)
-        self._step_on(replay).rehearse()
+        self._on(replay).rehearse()
 
     def update(self, replay: WindowSource) -> None:
         """One update of all networks from `replay`, which is the same one at every call."""
-        step = self._step_on(replay)
-        self._check(replay)
+        step = self._on(replay)
         if self.updates % self.config.target_period == 0:
             self._networks.sync_targets()
             if self.config.reward_scaling == "mean-absolute":
@@ -151,60 +137,26 @@ class OGSPRAgent:
 
     def state_dict(self) -> State:
         """Everything that decides what comes next, but for replay: tensors and JSON values."""
-        return {
-            "updates": self.updates,
-            "act_rng": self._act_rng.bit_generator.state,
-            "generator": self._generator.get_state(),
-            "tensors": {
-                f"{part}.{name}": tensor
-                for part, tensors in (self._networks.tensors() | self._update.tensors()).items()
-                for name, tensor in tensors.items()
-            },
-        }
+        return agent_state(self.updates, self._chance, self._parts())
 
     def load_state_dict(self, state: State) -> None:
         """In place: what was captured before goes on with the loaded numbers. ValueError: nothing changed."""
-        ours = self.state_dict()
-        if state.keys() != ours.keys():
-            raise ValueError(f"the saved state does not fit: it has {sorted(state)}, expected {sorted(ours)}")
-        act_rng, generator = np.random.default_rng(), torch.Generator(self._device)
-        try:  # on stand-ins: a state that cannot be used is found out before anything is changed
-            act_rng.bit_generator.state = state["act_rng"]
-            generator.set_state(state["generator"].cpu())
-            updates = int(state["updates"])
-        except (AttributeError, KeyError, RuntimeError, TypeError) as error:
-            raise ValueError(f"the saved state does not fit: {error}") from None
-        copy_state(ours["tensors"], state["tensors"])
-        self.updates = updates
-        self._act_rng = act_rng
-        self._generator.set_state(generator.get_state())
+        self.updates = load_agent_state(state, self._chance, self._parts())
         self._update.failures.tell_host()
 
-    def _check(self, replay: WindowSource) -> None:
-        """Refuses a replay from which nothing can be drawn yet."""
-        for horizon in {self.config.n_step, self.config.sequence_horizon} - {0}:
-            if not replay.valid_starts(horizon):
-                raise UserError(
-                    f"no window of {horizon} steps is stored to learn from; "
-                    "take more random steps before the first update, or predict fewer."
-                )
+    def _parts(self) -> Parts:
+        return self._networks.tensors() | self._update.tensors()
 
-    def _step_on(self, replay: WindowSource) -> Step:
-        if self._step is None:
-            self._replay = replay
-            self._step = self._update.made_fast(replay)
-        elif self._replay is not replay:
-            raise ValueError("an agent learns from one replay; make another agent for another replay")
-        return self._step
+    def _make_behaviour(self, spec: EnvSpec, device: torch.device, accelerator: Accelerator) -> Behaviour:
+        config = self.config
 
-    def _seed_generators(self, seed: int) -> None:
-        """One generator a role, so that acting more often does not change what is learned."""
-        update_seed, act_seed = np.random.SeedSequence(seed).spawn(2)
-        self._generator = torch.Generator(self._device)
-        self._generator.manual_seed(int(update_seed.generate_state(1, np.uint64)[0] >> 1))
-        self._act_rng = np.random.default_rng(act_seed)
+        def actor(respond: Callable[..., Tensor], *settings: Any, noisy: bool) -> Actor:
+            fast = accelerator.function(respond)
+            bound = partial(fast, self.value_network.core, self.policy, self._actions, *settings)
+            return Actor(bound, self._actions.size, accelerator, device, noisy=noisy)
 
-    def _actor(self, respond: Callable[..., Tensor], *settings: Any, noisy: bool) -> Actor:
-        fast = self._accelerator.function(respond)
-        bound = partial(fast, self.value_network.core, self.policy, self._actions, *settings)
-        return Actor(bound, self._actions.size, self._accelerator, self._device, noisy=noisy)
+        explorer = actor(losses.noisy_action, config.pixel_range, config.exploration_noise, noisy=True)
+        evaluator = actor(losses.plain_action, config.pixel_range, noisy=False)
+        return Behaviour(
+            spec.actions, self._actions, explorer, evaluator, config.random_steps, self._chance.acting
+        )

@@ -1,0 +1,53 @@
+"""How an agent acts while it learns: at random first, then noisy; and without noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ogspr.agents.acting import Actor
+from ogspr.agents.actions import ActionKind
+from ogspr.types import Action, ActionSpec, UInt8Array
+
+
+class Behaviour:
+    """The acting half of an agent.
+
+    Args:
+        spec: The actions of the environment.
+        actions: The kind of actions.
+        explorer: Acts with noise.
+        evaluator: Acts without.
+        random_steps: Agent steps with uniformly random actions, at the start.
+        rng: Where random actions and noise come from.
+    """
+
+    def __init__(
+        self,
+        spec: ActionSpec,
+        actions: ActionKind,
+        explorer: Actor,
+        evaluator: Actor,
+        random_steps: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self._spec = spec
+        self._actions = actions
+        self._explorer = explorer
+        self._evaluator = evaluator
+        self._random_steps = random_steps
+        self._rng = rng
+
+    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
+        """An action for one observation (C, H, W), or one for each of (N, C, H, W)."""
+        batch = observation if observation.ndim == 4 else observation[None]
+        if explore and agent_steps < self._random_steps:
+            actions = np.stack([self._spec.sample(self._rng) for _ in batch])
+        else:
+            actor = self._explorer if explore else self._evaluator
+            actions = self._actions.to_environment(actor(batch, self._rng))
+        return actions if observation.ndim == 4 else actions[0]
+
+    def vector(self, action: Action) -> npt.NDArray[np.float32]:
+        """An action of the environment as replay stores it."""
+        return self._actions.to_vector(action)

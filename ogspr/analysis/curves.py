@@ -1,0 +1,47 @@
+"""Learning curves: scores of several runs over steps, with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ogspr.analysis.runs import FloatArray, IntArray, RunResult
+from ogspr.analysis.statistics import bootstrap_band, task_means
+
+_RESAMPLES = 2_000  # a curve has hundreds of points, and its band is looked at, not read off
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method on one task. NaN: no run was evaluated at that step."""
+
+    agent_steps: IntArray  # (E,)
+    frames: IntArray  # (E,)
+    scores: FloatArray  # (runs, E)
+    mean: FloatArray  # (E,)
+    low: FloatArray  # (E,) 95 % interval of the mean; NaN where there is one run only
+    high: FloatArray  # (E,)
+
+
+def curve(runs: Sequence[RunResult]) -> Curve:
+    """All steps at which any of the runs was evaluated."""
+    frames = {
+        int(step): int(count)
+        for run in runs
+        for step, count in zip(run.evaluations.agent_steps, run.evaluations.frames, strict=True)
+    }
+    steps = np.array(sorted(frames), np.int64)
+    scores = np.full((len(runs), len(steps)), np.nan)
+    for row, run in zip(scores, runs, strict=True):
+        row[np.searchsorted(steps, run.evaluations.agent_steps)] = run.evaluations.means
+    return curve_of(steps, np.array([frames[int(step)] for step in steps], np.int64), scores)
+
+
+def curve_of(agent_steps: IntArray, frames: IntArray, scores: FloatArray) -> Curve:
+    """Mean and interval of scores (runs, E), step by step; each step has a run at least."""
+    band = bootstrap_band(task_means, scores, resamples=_RESAMPLES)
+    one_run = np.count_nonzero(~np.isnan(scores), axis=0) < 2
+    low, high = (np.where(one_run, np.nan, end) for end in (band.low, band.high))
+    return Curve(agent_steps, frames, scores, band.value, low, high)

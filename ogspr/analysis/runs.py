@@ -1,0 +1,278 @@
+"""Runs on disk as numbers: what a run was, and what its evaluations found."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ogspr.errors import UserError
+from ogspr.records.run import RunFolder, read_json
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_SETTINGS = {"task": str, "preset": str, "seed": int, "options": dict}  # what is used of config.json
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The evaluations of one run, by agent steps."""
+
+    agent_steps: IntArray  # (E,), increasing
+    frames: IntArray  # (E,)
+    scores: tuple[FloatArray, ...]  # of every single episode
+
+    @property
+    def means(self) -> FloatArray:
+        return np.array([scores.mean() for scores in self.scores])
+
+    def __len__(self) -> int:
+        return len(self.agent_steps)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run, as far as it has come."""
+
+    folder: Path
+    task: str
+    preset: str
+    seed: int
+    options: dict[str, Any]
+    manifest: dict[str, Any]
+    evaluations: Evaluations
+    problems: tuple[str, ...] = ()  # parts of it that could not be used
+
+    @property
+    def suite(self) -> str:
+        return self.task.partition(":")[0]
+
+    @property
+    def wanted_steps(self) -> int:
+        return int(self.options.get("agent_steps", 0))
+
+    @property
+    def agent_steps(self) -> int:
+        """At the last evaluation."""
+        return int(self.evaluations.agent_steps[-1])
+
+    @property
+    def finished(self) -> bool:
+        return self.agent_steps >= self.wanted_steps
+
+    @property
+    def last(self) -> float:
+        return float(self.evaluations.means[-1])
+
+    @property
+    def best(self) -> float:
+        return float(self.evaluations.means.max())
+
+    def score_at(self, agent_steps: int) -> float | None:
+        """Mean score of the evaluation at exactly this step; None where there is none."""
+        (found,) = np.nonzero(self.evaluations.agent_steps == agent_steps)
+        return float(self.evaluations.scores[found[0]].mean()) if len(found) else None
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The runs below some folders, and the folders that hold none that can be used."""
+
+    runs: tuple[RunResult, ...]
+    skipped: tuple[tuple[Path, str], ...]  # folder and reason
+
+
+def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = None) -> Collection:
+    """All runs in or below `paths`; what is broken is named and left out.
+
+    Args:
+        paths: Folders.
+        read: Reads a run; `read_run`, unless somebody remembers what was read before.
+    """
+    runs: list[RunResult] = []
+    skipped: list[tuple[Path, str]] = []
+    for path in checked_folders(paths):
+        folders = list(run_folders(path))
+        if not folders:
+            skipped.append((path, "no run is in it"))
+        for folder in folders:
+            try:
+                runs.append((read or read_run)(folder))
+            except UserError as error:
+                skipped.append((folder, str(error)))
+    unique = {run.folder.resolve(): run for run in runs}
+    return Collection(tuple(unique[key] for key in sorted(unique)), tuple(skipped))
+
+
+def checked_folders(paths: Iterable[Path]) -> list[Path]:
+    """The same; a UserError where there are none, or one of them is no folder."""
+    folders = list(paths)
+    if not folders:
+        raise UserError("which runs? give folders of runs, or folders that hold such: usually `runs`.")
+    for path in folders:
+        if not path.is_dir():
+            raise UserError(f"{path} is no folder; give folders of runs, or folders that hold such.")
+    return folders
+
+
+def run_folders(path: Path) -> Iterator[Path]:
+    """Folders with something that only a run leaves; links are not followed, nor is a run looked into."""
+    for place, folders, files in os.walk(path):
+        if "config.json" in files or "eval.csv" in files:
+            folders.clear()
+            yield Path(place)
+        folders.sort()
+
+
+def read_run(path: Path) -> RunResult:
+    """A UserError where it is damaged, of another format, or has no evaluation yet."""
+    folder = RunFolder(path)
+    config = read_json(folder.config)
+    for name, kind in _SETTINGS.items():
+        if type(config.get(name)) is not kind:
+            raise UserError(f"{folder.config} is damaged or foreign: {name} is {config.get(name)!r}.")
+    episodes = _nested(config["options"], "evaluation", "episodes")
+    evaluations, problems = _read_evaluations(folder.evaluation_table, episodes)
+    return RunResult(
+        folder=path,
+        task=config["task"],
+        preset=config["preset"],
+        seed=config["seed"],
+        options=config["options"],
+        manifest=read_json(folder.manifest) if folder.manifest.exists() else {},
+        evaluations=evaluations,
+        problems=tuple(problems),
+    )
+
+
+def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatArray]:
+    """Names and numbers of a csv file, empty where there is none; a row that is being written is left out.
+
+    With `most`, not more than so many rows: every n-th, the last one always.
+    """
+    lines = _whole_lines(path) if path.exists() else []
+    every = max(1, math.ceil((len(lines) - 1) / most)) if most else 1
+    rows = _rows(path, [*lines[:1], *lines[:0:-every][::-1]])
+    if not rows:
+        return [], np.zeros((0, 0))
+    header, *body = rows
+    numbers = [[_number(text) for text in row] for row in body if len(row) == len(header)]
+    return header, np.array(numbers, np.float64).reshape(len(numbers), len(header))
+
+
+def _read_evaluations(path: Path, episodes: Any) -> tuple[Evaluations, list[str]]:
+    grouped, problems = _grouped_scores(path)
+    usable = {}
+    for agent_steps, (frames, scores) in sorted(grouped.items()):
+        if not all(math.isfinite(score) for score in scores):
+            problems.append(f"the evaluation at agent step {agent_steps} has a score that is no number")
+        elif isinstance(episodes, int) and len(scores) != episodes:
+            problems.append(
+                f"the evaluation at agent step {agent_steps} has {len(scores)} of {episodes} episodes"
+            )
+        else:
+            usable[agent_steps] = (frames, np.array(scores))
+    if not usable:
+        raise UserError("; ".join([f"{path} has no evaluation that can be used", *problems]) + ".")
+    steps = np.array(list(usable), np.int64)
+    frames_of = np.array([frames for frames, _ in usable.values()], np.int64)
+    return Evaluations(steps, frames_of, tuple(scores for _, scores in usable.values())), problems
+
+
+def _grouped_scores(path: Path) -> tuple[dict[int, tuple[int, list[float]]], list[str]]:
+    """Frames and scores by agent steps."""
+    if not path.exists():
+        raise UserError(f"{path.parent} has no evaluation yet: {path.name} is not there.")
+    rows = _rows(path, _whole_lines(path))
+    header = rows[0] if rows else []
+    try:
+        place = [header.index(name) for name in ("agent_steps", "frames", "score")]
+    except ValueError:
+        raise UserError(f"{path} lacks the columns agent_steps, frames and score.") from None
+    grouped: dict[int, tuple[int, list[float]]] = {}
+    damaged = 0
+    for row in rows[1:]:
+        try:
+            agent_steps, frames, score = (float(row[column]) for column in place)
+            grouped.setdefault(int(agent_steps), (int(frames), []))[1].append(score)
+        except (IndexError, ValueError, OverflowError):
+            damaged += 1
+    return grouped, [f"{damaged} rows of {path.name} are damaged"] if damaged else []
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Without a last line that is still being written."""
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}.") from None
+    return text[: text.rfind("\n") + 1].replace("\0", "").splitlines()
+
+
+def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
+    try:
+        return list(csv.reader(lines))
+    except csv.Error as error:
+        raise UserError(f"{path} is damaged: {error}.") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _nested(tree: Any, *names: str) -> Any:
+    """The value at a path of names; None where the path ends earlier."""
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree
+
+
+def mixed(runs: Sequence[RunResult]) -> list[str]:
+    """A line for everything that should be the same in runs that share a table, and is not."""
+    lines = []
+    for title, value in _WATCHED.items():
+        by_suite: dict[str, dict[str, int]] = {}
+        for run in runs:
+            found = value(run)
+            if found is not None:
+                counts = by_suite.setdefault(run.suite, {})
+                counts[str(found)] = counts.get(str(found), 0) + 1
+        for suite, counts in by_suite.items():
+            if len(counts) > 1:
+                listed = ", ".join(f"{name} ({count} runs)" for name, count in sorted(counts.items()))
+                lines.append(f"runs of {suite} were made with different {title}: {listed}")
+    return lines
+
+
+def _library(name: str) -> Any:
+    return lambda run: _nested(run.manifest, "libraries", name)
+
+
+def _protocol(run: RunResult) -> str | None:
+    protocol = _nested(run.manifest, "environment", "protocol")
+    if not isinstance(protocol, dict):
+        return None
+    # The camera belongs to the task: the quadruped has its own.
+    return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name != "camera")
+
+
+_WATCHED = {
+    "versions of ogspr": lambda run: run.manifest.get("ogspr"),
+    "versions of mujoco, which draws other pictures": _library("mujoco"),
+    "versions of dm_control": _library("dm_control"),
+    "versions of ale-py": _library("ale-py"),
+    "renderers": lambda run: _nested(run.manifest, "environment", "renderer"),
+    "protocols": _protocol,
+    "numbers of evaluation episodes": lambda run: _nested(run.options, "evaluation", "episodes"),
+}

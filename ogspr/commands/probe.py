@@ -1,0 +1,280 @@
+"""`ogspr probe`: how much of the simulator's state is in what runs have learned to see."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from ogspr.analysis.statistics import Estimate
+from ogspr.commands.policy import Source, Which, open_source
+from ogspr.envs import ResilientEnvironment, launch
+from ogspr.errors import UserError, require_positive
+from ogspr.probe.figure import draw
+from ogspr.probe.heads import HeadTraining
+from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
+from ogspr.probe.recording import Recording, Stage
+from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
+from ogspr.probe.runs import ProbedRun, open_run
+from ogspr.records.files import claim_file
+from ogspr.records.structure import differences, plain
+from ogspr.train.device import usable_device, use_cpu_well
+from ogspr.train.execution import Execution
+from ogspr.train.graph import set_matrix_precision
+
+_SIDE_BY_SIDE = 10  # environments, at most
+# Nothing here is worth compiling, and what is measured should not depend on rounding.
+_EXECUTION = Execution("eager", "fp32", deterministic=True)
+
+
+@dataclass(frozen=True)
+class Collector:
+    """A policy that plays episodes to probe with."""
+
+    source: Source
+    preset: str
+    seed: int | None
+
+    def __str__(self) -> str:
+        return f"{self.preset}, seed {self.seed}"
+
+
+def probe(
+    runs: Sequence[Path],
+    *,
+    collectors: Sequence[Path] | None,
+    episodes: int,
+    updates: int,
+    batch_size: int,
+    seed: int,
+    policy: Which,
+    workers: bool,
+    device: Literal["auto", "cuda", "cpu"],
+    out: Path | None,
+    task: str | None,
+    console: Console,
+) -> list[ProbeRow]:
+    """Trains linear predictors of the state on the frozen representations of runs, and compares their losses.
+
+    Each run is probed with episodes of the collectors that have its seed, or of all where none has it. So
+    `ogspr probe` on all variants and seeds does what the paper does: a run of seed 42 is probed with what
+    the policies of all variants with seed 42 have played.
+
+    Args:
+        runs: Folders of runs of one task; the newest checkpoint of each is probed.
+        collectors: Runs, or policy files, that play the episodes; None: the runs themselves.
+        episodes: Of each collector; a fifth of them is held out.
+        updates: Of each predictor.
+        batch_size: Steps in an update.
+        seed: Decides where episodes begin, which are held out, and what batches consist of.
+        policy: Which one of a collector plays.
+        workers: Run every environment in a process of its own.
+        device: Where tensors are; auto: a GPU if there is one.
+        out: A csv file for all losses; a figure is drawn beside it.
+        task: Needed where the task is code of your own: says that you trust it.
+        console: Where progress and the summary go.
+    """
+    require_positive(updates=updates, batch_size=batch_size)
+    if episodes < FEWEST_EPISODES:
+        raise UserError(f"probing needs at least {FEWEST_EPISODES} episodes, got {episodes}.")
+    if not runs:
+        raise UserError("which runs? give the folders of one or more.")
+    where = usable_device(device, option="--device")
+    if where.type == "cpu":
+        use_cpu_well()
+    set_matrix_precision(_EXECUTION.precision)
+    opened = [open_run(path, lambda text: console.print(f"warning: {text}")) for path in runs]
+    players = [_collector(path, policy, task) for path in collectors or runs]
+    _check_alike(opened, players)
+    if out is not None:
+        _check_out(out)
+    training = HeadTraining(updates, batch_size)
+    rows: list[ProbeRow] = []
+    with (
+        _environments(players[0].source, min(episodes, _SIDE_BY_SIDE), seed, workers) as environments,
+        _progress(console) as progress,
+    ):
+        study = _Study(Stage(environments), episodes, training, seed, where, progress)
+        for group_runs, group_collectors in _groups(opened, players):
+            rows += study.rows(group_runs, group_collectors)
+            if out is not None:  # after each: what is found is not lost with the next one
+                write_rows(out, rows, training, episodes=episodes, seed=seed, policy=policy)
+    summaries = summarise(rows)
+    for line in _table(summaries, rows[0].task):
+        console.print(line)
+    if out is not None:
+        for path in (out, *draw(summaries, rows[0].task, out)):
+            console.print(f"written     {path}")
+    return rows
+
+
+@dataclass(frozen=True)
+class _Study:
+    """Everything that is the same for all runs and collectors."""
+
+    stage: Stage
+    episodes: int
+    training: HeadTraining
+    seed: int
+    device: torch.device
+    progress: Progress
+
+    def rows(self, runs: Sequence[ProbedRun], collectors: Sequence[Collector]) -> list[ProbeRow]:
+        """Every run on the episodes of every collector; the predictors of all are trained side by side."""
+        representations = [run.representation(self.stage.spec, self.device) for run in runs]
+        pairs, sets = [], []
+        for collector in collectors:
+            recordings = self._recordings(collector)
+            score = fmean(recording.score for recording in recordings)
+            for run, representation in zip(runs, representations, strict=True):
+                sets.append([encoded(representation, recording) for recording in recordings])
+                pairs.append((run, collector, score))
+        bar = self.progress.add_task(f"training {2 * len(sets)} predictors", total=1.0)
+        found = probe_all(
+            sets, self.training, self.seed, lambda fraction: self.progress.update(bar, completed=fraction)
+        )
+        return [
+            _row(run, collector, score, name, loss)
+            for (run, collector, score), losses in zip(pairs, found, strict=True)
+            for name, loss in losses.items()
+        ]
+
+    def _recordings(self, collector: Collector) -> list[Recording]:
+        bar = self.progress.add_task(f"episodes of {collector}", total=self.episodes)
+        policy = collector.source.saved.made(self.device, _EXECUTION)
+        recordings = self.stage.play(
+            policy, self.episodes, lambda over: self.progress.update(bar, completed=over)
+        )
+        if len(recordings) < FEWEST_EPISODES:
+            raise UserError(
+                f"{collector}: the simulator failed at once in {self.episodes - len(recordings)} of "
+                f"{self.episodes} episodes, which leaves too few; play more."
+            )
+        steps = sum(len(recording) for recording in recordings)
+        score = fmean(recording.score for recording in recordings)
+        self.progress.console.print(f"episodes of {collector}: {steps} steps, mean score {score:.1f}")
+        return recordings
+
+
+@contextlib.contextmanager
+def _environments(
+    source: Source, count: int, seed: int, workers: bool
+) -> Iterator[list[ResilientEnvironment]]:
+    start = partial(launch, source.task, options=source.options, worker=workers)
+    environments = [
+        ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None) for place in range(count)
+    ]
+    try:
+        yield environments
+    finally:
+        for env in environments:
+            env.ask_to_close()
+        for env in environments:
+            env.close()
+
+
+def _row(run: ProbedRun, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
+    return ProbeRow(
+        task=run.config.task,
+        method=run.config.preset,
+        seed=run.config.seed,
+        collector=collector.preset,
+        collector_seed=collector.seed,
+        loss=name,
+        found=loss,
+        agent_steps=run.agent_steps,
+        collector_score=score,
+        run=run.path,
+    )
+
+
+def _collector(path: Path, policy: Which, task: str | None) -> Collector:
+    source = open_source(path, policy, task)
+    origin = source.saved.origin
+    seed = origin.get("seed")
+    return Collector(source, str(origin.get("preset", path.stem)), seed if type(seed) is int else None)
+
+
+def _groups(
+    runs: Sequence[ProbedRun], collectors: Sequence[Collector]
+) -> list[tuple[list[ProbedRun], list[Collector]]]:
+    """Runs that are probed with the same collectors: those of their seed, or all where there is none."""
+    groups: dict[tuple[int, ...], list[ProbedRun]] = {}
+    everybody = range(len(collectors))
+    for run in runs:
+        own = [place for place in everybody if collectors[place].seed == run.config.seed]
+        groups.setdefault(tuple(own or everybody), []).append(run)
+    return [(members, [collectors[place] for place in places]) for places, members in groups.items()]
+
+
+def _check_alike(runs: Sequence[ProbedRun], collectors: Sequence[Collector]) -> None:
+    """Refuses what cannot be compared, or would be counted twice."""
+    tasks = dict.fromkeys([*(run.config.task for run in runs), *(each.source.task for each in collectors)])
+    if len(tasks) > 1:
+        raise UserError(f"these runs are of different tasks: {', '.join(tasks)}; probe one task at a time.")
+    shown = {str(run.path): run.env_options for run in runs} | {
+        str(each.source.path): each.source.options for each in collectors
+    }
+    (first, options), *others = shown.items()
+    for other, theirs in others:
+        if theirs != options:
+            changes = "; ".join(differences(plain(options), plain(theirs)))
+            raise UserError(
+                f"{other} was shown its task differently than {first}: {changes}; probe them apart."
+            )
+    _refuse_twins([(f"{run.config.preset}, seed {run.config.seed}", run.path) for run in runs])
+    _refuse_twins([(str(each), each.source.path) for each in collectors])
+
+
+def _refuse_twins(named: Sequence[tuple[str, Path]]) -> None:
+    seen: dict[str, Path] = {}
+    for name, path in named:
+        if name in seen:
+            raise UserError(f"{seen[name]} and {path} are both {name}; give one run of each method and seed.")
+        seen[name] = path
+
+
+def _check_out(out: Path) -> None:
+    if out.suffix != ".csv":
+        raise UserError(f"cannot write {out}: the results file must end in .csv.")
+    claim_file(out)
+
+
+def _progress(console: Console) -> Progress:
+    """Bars in a terminal; elsewhere only the lines that stay."""
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def _table(summaries: Sequence[Summary], task: str) -> list[str]:
+    """As lines that no terminal shortens."""
+    rows = [("method", "loss", "runs", "squared norm", "a dimension", "paper")]
+    for summary in summaries:
+        several = summary.runs > 1
+        rows.append(
+            (
+                summary.method,
+                summary.loss.replace("_", " "),
+                str(summary.runs),
+                _text(summary.squared_norm, several),
+                _text(summary.per_dimension, several),
+                _text(summary.paper, interval=True) if summary.paper else "",
+            )
+        )
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    title = f"{task}: losses on held-out episodes [95 % interval over runs]"
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [title, *(line.rstrip() for line in lines)]
+
+
+def _text(estimate: Estimate, interval: bool) -> str:
+    """One run has no interval: nothing is known about others."""
+    spread = f" [{estimate.low:.4g}, {estimate.high:.4g}]" if interval else ""
+    return f"{estimate.value:.4g}{spread}"

@@ -1,0 +1,169 @@
+"""How much of the simulator's state a linear predictor finds in representations (the paper's Table 7).
+
+Two predictors for each set of episodes: the state x_t from the latent state h_t, and the next state x_{t+1}
+from the state-action representation z_t. Both are trained on some episodes and judged on others: neighbours
+in an episode are so alike that single steps held out would say little.
+
+Targets are normalised by running statistics over the episodes that are trained on. All of these are known
+before the first update, so the statistics after the last episode serve for all targets; the held-out
+episodes have no part in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ogspr.agents.protocol import Representation
+from ogspr.errors import UserError
+from ogspr.probe.heads import Examples, HeadTraining, LinearHeads, train_heads
+from ogspr.probe.normalisation import RunningMoments
+from ogspr.probe.recording import Recording
+from ogspr.types import Float64Array
+
+STATE, NEXT_STATE = "state", "next_state"
+FEWEST_EPISODES = 2  # one to learn from, one to be judged by
+_HELD_OUT = 0.2  # of the episodes
+_ENCODED_AT_ONCE = 512
+_SPLIT, _BATCHES = 0, 1  # so that the two share no random numbers
+
+
+class EncodedEpisode(NamedTuple):
+    """One episode of T steps as a representation shows it, beside what it should say."""
+
+    h: Tensor  # (T, D)
+    z: Tensor  # (T, Z)
+    proprioception: Float64Array  # (T + 1, P)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of one predictor, as the squared norm that the paper writes: summed over the dimensions of a state.
+
+    The paper's numbers are about as large for 17 dimensions (cheetah) as for more than 200 (dog), which sums
+    would not be. What can be compared with them is the loss divided by the number of dimensions.
+    """
+
+    held_out: float
+    training: float
+    dimensions: int
+
+    @property
+    def per_dimension(self) -> float:
+        """Of the held-out episodes."""
+        return self.held_out / self.dimensions
+
+
+def encoded(representation: Representation, recording: Recording) -> EncodedEpisode:
+    """Every step of an episode, in parts that fit into memory."""
+    steps = len(recording)
+    parts = [
+        representation.encode(
+            recording.observations(first, min(first + _ENCODED_AT_ONCE, steps)),
+            recording.actions[first : first + _ENCODED_AT_ONCE],
+        )
+        for first in range(0, steps, _ENCODED_AT_ONCE)
+    ]
+    h, z = (torch.cat(part) for part in zip(*parts, strict=True))
+    return EncodedEpisode(h, z, recording.proprioception)
+
+
+def probe_all(
+    sets: Sequence[Sequence[EncodedEpisode]],
+    training: HeadTraining,
+    seed: int,
+    report: Callable[[float], None] = lambda _fraction: None,
+) -> list[dict[str, Loss]]:
+    """The losses, by name, for each set of episodes: of one representation, played by one policy.
+
+    What is found for a set does not depend on the others; trained side by side, they take little longer.
+
+    Args:
+        report: Told from time to time which fraction of the work is done.
+    """
+    tasks = [_tasks(episodes, seed) for episodes in sets]
+    alike: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    for place, named in enumerate(tasks):
+        for name, task in named.items():
+            alike.setdefault(task.shape, []).append((place, name))
+    losses: list[dict[str, Loss]] = [{} for _ in sets]
+    for done, members in enumerate(alike.values()):
+        chosen = [tasks[place][name] for place, name in members]
+        fraction = _part_of(report, done, len(alike), training.updates)
+        heads = train_heads([task.training for task in chosen], training, _seed(seed, _BATCHES), fraction)
+        for (place, name), loss in zip(members, _judged(heads, chosen), strict=True):
+            losses[place][name] = loss
+    return losses
+
+
+def held_out_episodes(episodes: int, seed: int) -> frozenset[int]:
+    """Which of so many episodes predictors are judged by: a fifth, at least one."""
+    if episodes < FEWEST_EPISODES:
+        raise UserError(
+            f"probing needs at least {FEWEST_EPISODES} episodes, to learn from one and be judged by another; "
+            f"got {episodes}."
+        )
+    count = max(1, round(_HELD_OUT * episodes))
+    order = np.random.default_rng(_seed(seed, _SPLIT)).permutation(episodes)
+    return frozenset(order[:count].tolist())
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one predictor has to learn."""
+
+    training: Examples
+    held_out: Examples
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.training.inputs.shape[1], self.training.targets.shape[1])
+
+
+def _tasks(episodes: Sequence[EncodedEpisode], seed: int) -> dict[str, _Task]:
+    held_out = held_out_episodes(len(episodes), seed)
+    judging = [episode for place, episode in enumerate(episodes) if place in held_out]
+    learning = [episode for place, episode in enumerate(episodes) if place not in held_out]
+    moments = RunningMoments(episodes[0].proprioception.shape[1])
+    for episode in learning:
+        moments.add(episode.proprioception)
+    return {
+        STATE: _Task(_states(learning, moments), _states(judging, moments)),
+        NEXT_STATE: _Task(_next_states(learning, moments), _next_states(judging, moments)),
+    }
+
+
+def _states(episodes: Sequence[EncodedEpisode], moments: RunningMoments) -> Examples:
+    """h_t and x_t."""
+    return _examples([episode.h for episode in episodes], [e.proprioception[:-1] for e in episodes], moments)
+
+
+def _next_states(episodes: Sequence[EncodedEpisode], moments: RunningMoments) -> Examples:
+    """z_t and x_{t+1}."""
+    return _examples([episode.z for episode in episodes], [e.proprioception[1:] for e in episodes], moments)
+
+
+def _examples(inputs: Sequence[Tensor], states: Sequence[Float64Array], moments: RunningMoments) -> Examples:
+    joined = torch.cat(list(inputs))
+    targets = torch.from_numpy(moments.normalised(np.concatenate(states))).float()
+    return Examples(joined, targets.to(joined.device))
+
+
+def _judged(heads: LinearHeads, tasks: Sequence[_Task]) -> list[Loss]:
+    dimensions = tasks[0].training.targets.shape[1]
+    on_held_out = heads.errors([task.held_out for task in tasks])
+    on_training = heads.errors([task.training for task in tasks])
+    return [Loss(*errors, dimensions) for errors in zip(on_held_out, on_training, strict=True)]
+
+
+def _part_of(report: Callable[[float], None], done: int, parts: int, updates: int) -> Callable[[int], None]:
+    return lambda so_far: report((done + so_far / updates) / parts)
+
+
+def _seed(seed: int, role: int) -> int:
+    return int(np.random.SeedSequence([seed, role]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,1 @@
+"""From runs to tables, figures and a page in a browser."""

@@ -1,0 +1,144 @@
+// The first view: how much there is, how far it is, what deserves attention.
+(() => {
+  const { element } = ogspr.dom;
+  const { count, mean, score, short } = ogspr.numbers;
+  const { cell } = ogspr.grid;
+  const FIRST_CURVES = 6;
+  const FIRST_RUNS = 6;
+  const FEW = 5; // warnings that are shown unfolded
+
+  function view(content) {
+    const { runs, curves } = content;
+    const first = curves.slice(0, FIRST_CURVES);
+    const panels = [
+      { key: 'heading', wide: true, data: content.title, build: () => element('h1', {}, content.title) },
+      { key: 'tiles', wide: true, data: facts(content), build: () => tiles(facts(content)) },
+    ];
+    panels.push(...attention(content));
+    if (first.length) panels.push(ogspr.curves.controlsPanel(first), ...first.map(ogspr.curves.cardPanel));
+    if (curves.length > first.length) panels.push(moreCurves(curves.length));
+    if (runs.length) panels.push(scoresPanel(runs));
+    if (runs.some((run) => !run.finished)) panels.push(goingOnPanel(runs));
+    return { title: '', panels };
+  }
+
+  // ---- numbers on top
+
+  function facts({ runs, curves, warnings, skipped }) {
+    const tasks = new Set([...runs.map((run) => run.task), ...curves.map((task) => task.task)]);
+    const finished = runs.filter((run) => run.finished).length;
+    return [
+      ['Runs', String(runs.length), finished === runs.length ? 'all finished' : `${finished} finished, ${runs.length - finished} not`],
+      ['Tasks', String(tasks.size), `${count(curves.length, 'chart')} of curves`],
+      ['Methods', String(new Set(runs.map((run) => run.method)).size), 'trained here'],
+      ['Agent steps', short(runs.reduce((sum, run) => sum + run.agent_steps, 0)), 'of all runs together'],
+      ['Warnings', String(warnings.length), `${count(skipped.length, 'folder')} skipped`],
+    ];
+  }
+
+  const tiles = (all) => element('dl', { class: 'tiles' }, ...all.map(([name, value, remark]) => element(
+    'div', {}, element('dt', {}, name), element('dd', { class: 'tile-value' }, value), element('dd', { class: 'tile-remark' }, remark),
+  )));
+
+  // ---- what deserves attention
+
+  function attention({ warnings, skipped }) {
+    if (!warnings.length && !skipped.length) return [];
+    const build = () => element(
+      'div',
+      { class: 'attention-row' },
+      warnings.length ? folded('warnings', count(warnings.length, 'warning'), warnings.map((text) => [text])) : '',
+      skipped.length ? folded('skipped', `${count(skipped.length, 'folder')} skipped`, skipped.map(skippedLine)) : '',
+    );
+    return [{ key: 'attention', wide: true, data: [warnings, skipped], build }];
+  }
+
+  const skippedLine = ({ folder, reason }) => [element('span', { class: 'folder' }, folder), ` ${reason}`];
+
+  const folded = (kind, title, lines) => element(
+    'details',
+    { class: `card attention ${kind}`, open: lines.length <= FEW },
+    element('summary', {}, title),
+    element('ul', {}, ...lines.map((line) => element('li', {}, ...line))),
+  );
+
+  const moreCurves = (all) => ({
+    key: 'more', wide: true, data: all,
+    build: () => element('p', { class: 'more' }, element('a', { href: '#curves', 'data-keep': 'more' }, `All ${all} charts of curves`)),
+  });
+
+  // ---- scores
+
+  function scoresPanel(runs) {
+    const groups = [...Map.groupBy(runs, (run) => JSON.stringify([run.task, run.method])).values()];
+    const lines = groups.map((group) => ({
+      task: group[0].task,
+      method: group[0].method,
+      runs: group.length,
+      finished: group.filter((run) => run.finished).length,
+      last: mean(group.map((run) => run.last)),
+      best: mean(group.map((run) => run.best)),
+    }));
+    return { key: 'scores', wide: true, data: lines, build: () => scores(lines) };
+  }
+
+  function scores(lines) {
+    const columns = [['Task', false], ['Method', false], ['Runs', true], ['Finished', true], ['Last', true], ['Best', true]];
+    return element(
+      'section',
+      { class: 'card' },
+      element('h2', {}, 'Scores'),
+      element('p', { class: 'card-note' }, 'Last and best evaluation, mean over runs.'),
+      ogspr.grid.grid({
+        name: 'scores',
+        caption: 'Last and best scores of tasks and methods',
+        columns: columns.map(([title, numeric]) => ({ title, group: '', numeric })),
+        rows: lines.map((line) => [
+          cell(line.task, null, () => element('a', { href: ogspr.curves.taskAddress(line.task), 'data-keep': `scores:${line.task}:${line.method}` }, line.task)),
+          cell(line.method, null, () => element('span', { class: 'method-name' }, ogspr.methods.swatch(line.method), line.method)),
+          cell(String(line.runs), line.runs),
+          cell(String(line.finished), line.finished),
+          cell(score(line.last), line.last),
+          cell(score(line.best), line.best),
+        ]),
+      }),
+    );
+  }
+
+  function goingOnPanel(runs) {
+    const open = runs.filter((run) => !run.finished);
+    const first = open.slice(0, FIRST_RUNS);
+    const lines = first.map((run) => [run.id, run.folder, run.agent_steps, run.wanted_steps]);
+    return {
+      key: 'unfinished', wide: true, data: [lines, open.length],
+      build: () => element(
+        'section',
+        { class: 'card' },
+        element('h2', {}, 'Not finished'),
+        element('ul', { class: 'plain' }, ...first.map((run) => element(
+          'li', {}, ogspr.runs.folderLink(run, 'unfinished'), ogspr.runs.progress(run),
+        ))),
+        open.length > first.length ? element('p', { class: 'more' }, element('a', { href: '#runs', 'data-keep': 'all runs' }, `All ${runs.length} runs`)) : '',
+      ),
+    };
+  }
+
+  function emptyView(content) {
+    const live = document.documentElement.dataset.live;
+    const wait = live ? 'This page fills by itself as soon as one has begun.' : 'Then make this page again.';
+    const panels = [{
+      key: 'empty', wide: true, data: null,
+      build: () => element(
+        'section',
+        { class: 'card welcome' },
+        element('h1', {}, 'No runs yet'),
+        element('p', {}, 'Train one, for example with'),
+        element('pre', {}, 'ogspr train dmc:walker-walk'),
+        element('p', {}, wait),
+      ),
+    }];
+    return { title: '', panels: content ? panels.concat(attention(content)) : panels };
+  }
+
+  ogspr.overview = { view, emptyView };
+})();

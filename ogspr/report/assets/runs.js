@@ -1,0 +1,286 @@
+// The list of runs, and a page for each.
+(() => {
+  const { element, address } = ogspr.dom;
+  const { choices, axisName } = ogspr.state;
+  const { count, duration, mean, number, score, steps } = ogspr.numbers;
+  const { cell } = ogspr.grid;
+  const PLAIN = { index: 0, colour: 'var(--accent)' };
+  const CLOCK = new Set(['agent_steps', 'frames', 'seconds', 'unix_time']);
+  const UNITS = [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [1, 'bytes']];
+
+  const runAddress = (run) => `#run/${address(run.id)}`;
+  const share = (run) => (run.wanted_steps > 0 ? Math.min(1, run.agent_steps / run.wanted_steps) : 0);
+
+  // ---- the list
+
+  const COLUMNS = [
+    ['Run', false], ['Task', false], ['Method', false], ['Seed', true], ['Progress', true], ['Last', true], ['Best', true],
+  ].map(([title, numeric]) => ({ title, group: '', numeric }));
+
+  const row = (run) => [
+    cell(run.folder, null, () => folderLink(run, 'run')),
+    cell(run.task),
+    cell(run.method, null, () => element('span', { class: 'method-name' }, ogspr.methods.swatch(run.method), run.method)),
+    cell(String(run.seed), run.seed),
+    cell(state(run), share(run), () => progress(run)),
+    cell(score(run.last), run.last),
+    cell(score(run.best), run.best),
+  ];
+
+  /** Where there is no room its beginning is left out: runs differ at the end. */
+  const folderLink = (run, where) => element(
+    'a',
+    { href: runAddress(run), class: 'folder tail', title: run.folder, 'data-keep': `${where}:${run.id}` },
+    element('bdi', { dir: 'ltr' }, run.folder),
+  );
+
+  const state = (run) => (run.finished ? 'finished' : 'unfinished');
+
+  function progress(run) {
+    const text = run.finished ? 'finished' : `${Math.floor(100 * share(run))} %`;
+    const bar = element('progress', { max: 1, value: share(run), 'aria-label': 'progress' });
+    return element('span', { class: 'progress', title: `${steps(run.agent_steps)} of ${steps(run.wanted_steps)} agent steps` }, bar, element('span', {}, text));
+  }
+
+  // Not the curves: a list is built anew only if something in it has changed.
+  const summary = ({ id, folder, task, method, seed, agent_steps, wanted_steps, finished, last, best }) => (
+    [id, folder, task, method, seed, agent_steps, wanted_steps, finished, last, best]
+  );
+
+  const listPanel = (runs, name, title) => ({
+    key: `runs:${name}`, wide: true, data: runs.map(summary),
+    build: () => element(
+      'section',
+      { class: 'card' },
+      title ? element('h2', {}, title) : '',
+      runs.length
+        ? ogspr.grid.grid({ name: `runs:${name}`, caption: title || 'Runs', columns: COLUMNS, rows: runs.map(row), filter: 'Filter runs' })
+        : element('p', { class: 'empty' }, 'No runs.'),
+    ),
+  });
+
+  function view({ runs }) {
+    return {
+      title: 'Runs',
+      panels: [
+        { key: 'heading', wide: true, data: null, build: () => element('h1', {}, 'Runs') },
+        listPanel(runs, 'all', ''),
+      ],
+    };
+  }
+
+  // ---- one run
+
+  function runView(content, name) {
+    const run = content.runs.find((one) => address(one.id) === name);
+    if (!run) return null;
+    const part = (key, title, data, build) => ({ key: `${run.id}:${key}`, wide: true, data, build: () => section(title, build()) });
+    const small = (columns, skip) => columns.names.filter((column) => !skip.has(column));
+    const losses = small(run.losses, CLOCK).map((column) => chartPanel(run, run.losses, column, lossModel));
+    const system = systemColumns(run.system).map((column) => chartPanel(run, column.table, column.name, systemModel));
+    return {
+      title: `${run.task}, ${run.method}, seed ${run.seed}`,
+      up: '#runs',
+      panels: [
+        { key: `${run.id}:heading`, wide: true, data: [summary(run), totalSeconds(run)], build: () => heading(run) },
+        { key: 'switches', wide: true, sticky: true, data: null, build: runSwitches },
+        part('evaluations', 'Evaluations', run.evaluations, () => [
+          ogspr.charts.chart(() => evaluationModel(run), { size: 'large', keep: 'chart:evaluations' }),
+        ]),
+        ...(run.videos.length ? [part('videos', 'Videos', run.videos, () => [element('div', { class: 'videos' }, ...run.videos.map(video))])] : []),
+        title('losses', 'Training', losses.length ? '' : 'train.csv has no rows yet.'),
+        ...losses,
+        title('system', 'System', system.length ? '' : 'system.csv has no rows yet.'),
+        ...system,
+        { key: `${run.id}:settings`, wide: true, data: [run.config, run.manifest], build: () => settings(run) },
+      ],
+    };
+  }
+
+  const section = (name, children) => element('section', { class: 'card' }, element('h2', {}, name), ...children);
+
+  const title = (key, name, remark) => ({
+    key: `title:${key}`, wide: true, data: remark,
+    build: () => element('div', {}, element('h2', { class: 'over' }, name), remark ? element('p', { class: 'empty' }, remark) : ''),
+  });
+
+  const settings = (run) => element(
+    'div',
+    { class: 'pair' },
+    section('Configuration', [ogspr.tree.tree('config', 'Search configuration', run.config)]),
+    section('Manifest', [ogspr.tree.tree('manifest', 'Search manifest', run.manifest)]),
+  );
+
+  function runSwitches() {
+    const { axisField, switchField } = ogspr.controls;
+    return element('div', { class: 'controls' }, element('div', { class: 'bar' }, axisField(), switchField('logLosses', 'Log scale for training')));
+  }
+
+  function heading(run) {
+    const seconds = totalSeconds(run);
+    const facts = [
+      ['Method', element('span', { class: 'method-name' }, ogspr.methods.swatch(run.method), run.method)],
+      ['Seed', String(run.seed)],
+      ['Agent steps', `${steps(run.agent_steps)} of ${steps(run.wanted_steps)}`],
+      ['Progress', progress(run)],
+      ['Last score', score(run.last)],
+      ['Best score', score(run.best)],
+      ...(seconds === null ? [] : [['Time', duration(seconds)]]),
+    ];
+    return element(
+      'div',
+      { class: 'heading' },
+      element(
+        'p',
+        { class: 'crumbs' },
+        element('a', { href: '#runs', 'data-keep': 'up' }, 'Runs'), ' / ',
+        element('a', { href: ogspr.curves.taskAddress(run.task), 'data-keep': 'task' }, run.task),
+      ),
+      element('h1', { class: 'folder' }, run.folder),
+      element('dl', { class: 'facts' }, ...facts.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value)))),
+    );
+  }
+
+  function totalSeconds(run) {
+    const at = run.system.names.indexOf('seconds');
+    return at < 0 ? null : run.system.rows.at(-1)?.[at] ?? null;
+  }
+
+  // ---- evaluations
+
+  function evaluationModel(run) {
+    const { evaluations } = run;
+    const xs = evaluations[choices.axis];
+    const label = `Evaluations of ${run.folder}`;
+    if (!xs.length) return { label, message: 'Not evaluated yet.' };
+    const points = evaluations.scores.flatMap((episodes, i) => episodes.map((one) => [xs[i], one]));
+    const means = evaluations.scores.map(mean);
+    return {
+      label: `${label}: ${xs.length} evaluations. Arrow keys read values.`,
+      title: axisName(),
+      zero: true,
+      xs,
+      ys: evaluations.scores,
+      dots: [{ points, colour: ogspr.methods.look(run.method).colour }],
+      lines: [{ x: xs, y: means, look: { ...ogspr.methods.look(run.method), marker: null } }],
+      stops: xs,
+      readout: (stop) => evaluationReadout(run, xs.indexOf(stop), means),
+    };
+  }
+
+  function evaluationReadout(run, at, means) {
+    const known = run.evaluations.scores[at].filter((one) => one !== null);
+    const position = run.evaluations[choices.axis][at];
+    const rows = [{ label: 'mean', text: score(means[at]), note: count(known.length, 'episode'), x: position, y: means[at], method: run.method }];
+    if (known.length > 1) {
+      rows.push({ label: 'best episode', text: score(Math.max(...known)), y: null }, { label: 'worst episode', text: score(Math.min(...known)), y: null });
+    }
+    return { title: `${steps(position)} ${axisName()}`, rows };
+  }
+
+  // ---- columns of csv files
+
+  const values = (table, name) => {
+    const at = table.names.indexOf(name);
+    return table.rows.map((line) => line[at] ?? null);
+  };
+
+  /** Where the rows lie on the horizontal axis; by their number where the file does not say. */
+  function positions(table) {
+    const name = [choices.axis, 'agent_steps'].find((one) => table.names.includes(one));
+    return name ? { xs: values(table, name), name: name.replace('_', ' ') } : { xs: table.rows.map((line, i) => i), name: 'row' };
+  }
+
+  const words = (name) => name.replaceAll('_', ' ');
+
+  function chartPanel(run, table, name, modelOf) {
+    const used = table.names.filter((one) => one === name || CLOCK.has(one));
+    return {
+      key: `${run.id}:column:${name}`,
+      data: used.map((one) => values(table, one)),
+      build: () => element(
+        'section',
+        { class: 'card' },
+        element('h3', {}, words(name)),
+        ogspr.charts.chart(() => modelOf(table, name), { size: 'tiny', keep: `chart:column:${name}` }),
+      ),
+    };
+  }
+
+  function columnModel(table, name, { log = false, zero = false }) {
+    const { xs, name: axis } = positions(table);
+    const known = values(table, name);
+    const ys = log ? known.map((value) => (value > 0 ? value : null)) : known;
+    const label = words(name);
+    if (ys.every((value) => value === null)) {
+      return { label, message: log && known.some((value) => value !== null) ? 'No values above 0 for a log scale.' : 'No values yet.' };
+    }
+    const stops = xs.filter((x, i) => x !== null && ys[i] !== null);
+    return {
+      label: `${label}. Arrow keys read values.`,
+      title: axis,
+      log,
+      zero,
+      xs,
+      ys: [ys],
+      lines: [{ x: xs, y: ys, look: PLAIN }],
+      dots: stops.length === 1 ? [{ points: [[stops[0], ys[xs.indexOf(stops[0])]]], colour: PLAIN.colour }] : [],
+      stops,
+      readout: (stop) => {
+        const value = ys[xs.indexOf(stop)];
+        return { title: `${steps(stop)} ${axis}`, rows: [{ label, text: number(value), x: stop, y: value }] };
+      },
+    };
+  }
+
+  const lossModel = (table, name) => columnModel(table, name, { log: choices.logLosses });
+  const systemModel = (table, name) => columnModel(table, name, { zero: true });
+
+  /** Speed is what seconds are looked at for; memory is read in units of this size. */
+  function systemColumns(table) {
+    const found = table.names.filter((name) => !CLOCK.has(name)).map((name) => readable(table, name));
+    const speed = stepsPerSecond(table);
+    return speed ? [speed, ...found] : found;
+  }
+
+  const derived = (table, name, column) => ({
+    name,
+    table: {
+      names: [...table.names.filter((one) => CLOCK.has(one)), name],
+      rows: table.rows.map((line, i) => [...line.filter((_, at) => CLOCK.has(table.names[at])), column[i]]),
+    },
+  });
+
+  function readable(table, name) {
+    if (!name.endsWith('_bytes')) return { name, table };
+    const bytes = values(table, name);
+    const [size, unit] = UNITS.find(([one]) => Math.max(...bytes) >= one) ?? UNITS[0];
+    return derived(table, `${name.slice(0, -'_bytes'.length)}, ${unit}`, bytes.map((value) => (value === null ? null : value / size)));
+  }
+
+  function stepsPerSecond(table) {
+    if (!['agent_steps', 'seconds'].every((name) => table.names.includes(name)) || table.rows.length < 2) return null;
+    const [done, seconds] = [values(table, 'agent_steps'), values(table, 'seconds')];
+    const speeds = done.map((now, i) => {
+      const [more, time] = [now - done[i - 1], seconds[i] - seconds[i - 1]];
+      return more > 0 && time > 0 ? more / time : null; // the clock of a resumed run may start anew
+    });
+    return derived(table, 'agent steps a second', speeds);
+  }
+
+  // ---- videos
+
+  /** Only films inside of the page or beside it: nothing is fetched from elsewhere. */
+  function isLocal(source) {
+    return source.startsWith('data:video/') || !(/^[a-z][a-z0-9+.-]*:/i.test(source) || /^[\\/]{2}/.test(source));
+  }
+
+  function video({ name, source }) {
+    const film = isLocal(source)
+      ? element('video', { controls: true, preload: 'metadata', src: source, 'aria-label': name, playsinline: true })
+      : element('p', { class: 'empty' }, 'This film lies elsewhere and is not loaded.');
+    return element('figure', {}, film, element('figcaption', {}, name));
+  }
+
+  ogspr.runs = { view, runView, listPanel, folderLink, progress };
+})();

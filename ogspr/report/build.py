@@ -1,0 +1,104 @@
+"""`ogspr report`: tables, figures and a page from a folder of runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from rich.console import Console
+
+from ogspr.analysis.grid import Grid, make_grid
+from ogspr.analysis.runs import Collection, RunResult, collect
+from ogspr.errors import UserError, require_positive
+from ogspr.records.files import make_folder, write_csv, written_whole
+from ogspr.report.compose import make_document
+from ogspr.report.document import Document
+from ogspr.report.page import page
+from ogspr.report.paper_tables import benchmark_tables, improvement_table
+from ogspr.report.probing import find_losses, probing_table
+from ogspr.report.runtime import runtime_table
+from ogspr.report.table import CSV_HEADER, Table, csv_rows, latex, markdown
+
+_MOST_LINES = 10  # of warnings, before the rest is only counted
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found, as numbers."""
+
+    collection: Collection
+    grid: Grid
+    tables: tuple[Table, ...]
+
+    def document(self, title: str, address: Callable[[Path], str]) -> Document:
+        """For the page; `address`: where a browser finds a file."""
+        return make_document(self.collection, self.grid, self.tables, title=title, address=address)
+
+
+def make_report(
+    paths: Sequence[Path], at: int | None = None, read: Callable[[Path], RunResult] | None = None
+) -> Report:
+    """Reads runs and fills tables; writes nothing.
+
+    Args:
+        paths: Folders of runs, or folders that hold such.
+        at: The agent step at which scores are read; None: as in the paper.
+        read: Reads a run, where somebody remembers what was read before.
+    """
+    require_positive(at=at)
+    collection = collect(paths, read)
+    grid = make_grid(collection.runs)
+    tables = benchmark_tables(grid, at)
+    others = (improvement_table(grid, at), runtime_table(grid), probing_table(find_losses(paths)))
+    return Report(collection, grid, (*tables, *(table for table in others if table is not None)))
+
+
+def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Console) -> Report:
+    """Writes tables, figures and report.html below `out`, and says what is in it."""
+    with console.status("reading runs"):
+        report = make_report(paths, at)
+    if not report.collection.runs:
+        reasons = "\n".join(f"  {folder}: {reason}" for folder, reason in report.collection.skipped)
+        raise UserError(f"no run that could be used was found:\n{reasons}")
+    make_folder(out)
+    with console.status("writing tables"):
+        for table in report.tables:
+            write_table(table, out / "tables")
+    with console.status("drawing figures"):
+        drawn = _write_figures(report.grid, out / "figures")
+    title = f"ogspr report: {', '.join(path.name or str(path) for path in paths)}"
+    document = report.document(title, lambda path: quote(os.path.relpath(path.resolve(), out.resolve())))
+    written_whole(out / "report.html", page(document).encode())
+    _tell(report, drawn, out, console)
+    return report
+
+
+def write_table(table: Table, folder: Path) -> None:
+    """Three files: Markdown, LaTeX, csv."""
+    written_whole(folder / f"{table.name}.md", markdown(table).encode())
+    written_whole(folder / f"{table.name}.tex", latex(table).encode())
+    write_csv(folder / f"{table.name}.csv", CSV_HEADER, csv_rows(table))
+
+
+def _write_figures(grid: Grid, folder: Path) -> int:
+    from ogspr.report.figures import figures, save  # matplotlib takes a second to import
+
+    return sum(len(save(figure, folder, name)) for name, figure in figures(grid))
+
+
+def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
+    grid = report.grid
+    lines = [f"warning: {warning}" for warning in grid.warnings]
+    lines += [f"skipped {folder}: {reason}" for folder, reason in report.collection.skipped]
+    for line in lines[:_MOST_LINES]:
+        console.print(line, markup=False, highlight=False)
+    if len(lines) > _MOST_LINES:
+        console.print(f"... and {len(lines) - _MOST_LINES} more; all are in the page")
+    console.print(
+        f"{len(report.collection.runs)} runs, {len(grid.methods)} methods, {len(grid.tasks)} tasks: "
+        f"{len(report.tables)} tables, {drawn // 2} figures"
+    )
+    console.print(f"written     {out / 'report.html'}", markup=False, highlight=False)

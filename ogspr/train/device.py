@@ -1,0 +1,29 @@
+"""Which device tensors are on, and what makes a CPU a good one."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ogspr.errors import UserError
+from ogspr.train.memory import keep_freed_memory
+
+
+def usable_device(wanted: str, *, option: str) -> torch.device:
+    """auto: a GPU if there is one. A UserError that names `option` where there is no such device."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"no CUDA device is usable here; leave {option} out, or see `ogspr doctor`.")
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
+
+
+def use_cpu_well(threads: int | None = None) -> None:
+    """For the whole process; `threads` of torch, if not one less than cores."""
+    keep_freed_memory()
+    # One core is left to the environments: threads that wait for each other cost more than they give.
+    torch.set_num_threads(threads or max(1, usable_cores() - 1))
+
+
+def usable_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))

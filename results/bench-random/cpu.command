@@ -1,0 +1,1 @@
+ogspr bench random --episodes 100 --out results/bench-random/cpu.csv

@@ -1,0 +1,139 @@
+"""Whole reports, of runs that are as they should be and of others."""
+
+import io
+import json
+import re
+from urllib.parse import unquote
+
+import pytest
+from rich.console import Console
+
+from ogspr.errors import UserError
+from ogspr.report import build
+from ogspr.report.build import make_report, write_report
+from tests.analysis.folders import MANIFEST, write_run, write_table
+from tests.report.test_paper_tables import TASKS, write_grid
+
+PROBE_HEADER = ("task", "method", "seed", "collector", "collector_seed", "loss", "value_per_dimension", "run")
+
+
+def console():
+    return Console(file=io.StringIO(), width=200)
+
+
+def document_in(path):
+    text = path.read_text()
+    return json.loads(re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", text, re.S).group(1))
+
+
+def test_one_command_writes_tables_figures_and_a_page(tmp_path):
+    write_grid(tmp_path / "runs", TASKS[:3], seeds=2)
+    write_grid(tmp_path / "runs", TASKS[:3], seeds=2, preset="ogspr-sp", offset=-20.0)
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
+    names = ("main", "main-tasks", "ablations", "ablations-tasks", "improvement", "runtime")
+    assert tables == {f"{name}.{kind}" for name in names for kind in ("md", "tex", "csv")}
+    figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
+    kinds = ("curves", "aggregate", "improvement", "profile")
+    assert figures == {f"{name}-dmc.{kind}" for name in kinds for kind in ("png", "pdf")}
+    assert "12 runs, 2 methods, 3 tasks: 6 tables, 4 figures" in screen.file.getvalue()
+    document = document_in(tmp_path / "out" / "report.html")
+    assert len(document["runs"]) == 12
+    assert [curves["task"] for curves in document["curves"]] == sorted(TASKS[:3])
+    assert {run["method"] for run in document["runs"]} == {"OG-SPR", "OG-SPR - SP"}
+
+
+def test_figures_are_the_same_for_the_same_numbers(tmp_path):
+    write_grid(tmp_path / "runs", TASKS[:2], seeds=2)
+    for out in ("one", "two"):
+        write_report([tmp_path / "runs"], tmp_path / out, None, console())
+    for path in (tmp_path / "one" / "figures").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / "figures" / path.name).read_bytes(), path.name
+
+
+def test_broken_folders_and_mixed_versions_are_told(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0})
+    newer = MANIFEST | {"ogspr": "9.9"}
+    write_run(tmp_path / "runs" / "b", {0: 1.0, 5000: float("nan")}, seed=1, manifest=newer)
+    write_run(tmp_path / "runs" / "c[bold]", {}, seed=2)
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    text = screen.file.getvalue()
+    assert "different versions of ogspr: 0.1.0 (1 runs), 9.9 (1 runs)" in text
+    assert "the evaluation at agent step 5000 has a score that is no number" in text
+    assert "c[bold]: " in text
+    document = document_in(tmp_path / "out" / "report.html")
+    assert len(document["warnings"]) == 2
+    assert [skipped["folder"] for skipped in document["skipped"]] == [str(tmp_path / "runs" / "c[bold]")]
+
+
+def test_nothing_to_report_is_an_error(tmp_path):
+    write_run(tmp_path / "runs" / "a", {})
+    with pytest.raises(UserError, match=r"no run that could be used was found:\n.*no evaluation"):
+        write_report([tmp_path / "runs"], tmp_path / "out", None, console())
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0})
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(UserError, match="cannot write"):
+        write_report([tmp_path / "runs"], tmp_path / "out", None, console())
+
+
+def test_losses_of_probing_become_a_table(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0}, task="dmc:cheetah-run")
+    rows = [
+        ("dmc:cheetah-run", "ogspr", seed, collector, seed, "state", value, f"run-{seed}")
+        for seed, collector, value in ((1, "ogspr", 0.2), (1, "ogspr-sp", 0.4), (2, "ogspr", 0.5))
+    ]
+    rows.append(("dmc:cheetah-run", "ogspr", 3, "ogspr", 3, "state", "nan", "run-3"))
+    write_table(tmp_path / "runs" / "probe.csv", PROBE_HEADER, rows)
+    (table,) = (t for t in make_report([tmp_path / "runs", tmp_path]).tables if t.name == "probing")
+    state, next_state = table.rows
+    assert state[0].text == "cheetah-run, state from h"
+    assert state[1].value == pytest.approx((0.3 + 0.5) / 2)  # collectors first, then seeds
+    assert state[1].note == "2 of 5 seeds"
+    assert next_state[1].value is None
+    assert [cell.value for cell in state[2:]] == [0.035, 0.0399, 3.729]
+
+
+def test_tables_of_other_kinds_are_no_losses(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0})
+    write_table(tmp_path / "runs" / "other.csv", ("a", "b"), [(1, 2)])
+    (tmp_path / "runs" / "broken.csv").write_bytes(b"\xff\x00\n")
+    assert all(table.name != "probing" for table in make_report([tmp_path / "runs"]).tables)
+
+
+def test_small_videos_are_part_of_the_page_and_large_ones_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("ogspr.report.compose._LARGEST_VIDEO", 10)
+    videos = write_run(tmp_path / "runs" / "a", {0: 1.0}) / "videos"
+    videos.mkdir()
+    (videos / "best.mp4").write_bytes(b"12345")
+    (videos / "la#st.mp4").write_bytes(b"x" * 11)
+    (videos / "notes.txt").write_text("no video")
+    write_report([tmp_path / "runs"], tmp_path / "out", None, console())
+    best, last = document_in(tmp_path / "out" / "report.html")["runs"][0]["videos"]
+    assert "#" not in last["source"]  # which would be the end of an address
+    assert best == {"name": "best.mp4", "source": "data:video/mp4;base64,MTIzNDU="}
+    assert (tmp_path / "out" / unquote(last["source"])).read_bytes() == b"x" * 11
+
+
+def test_long_tables_are_thinned_and_end_with_their_last_row(tmp_path):
+    run = write_run(tmp_path / "runs" / "a", {0: 1.0})
+    write_table(run / "train.csv", ("agent_steps", "value_loss"), [(i, i / 2) for i in range(1000)])
+    document = make_report([tmp_path / "runs"]).document("t", str)
+    losses = document["runs"][0]["losses"]
+    assert len(losses["rows"]) <= 60
+    assert losses["rows"][-1] == [999.0, 499.5]
+    assert losses["names"] == ["agent_steps", "value_loss"]
+
+
+def test_many_lines_of_trouble_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "_MOST_LINES", 2)
+    write_run(tmp_path / "runs" / "good", {0: 1.0})
+    for place in range(4):
+        write_run(tmp_path / "runs" / f"bad-{place}", {})
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    assert "... and 2 more; all are in the page" in screen.file.getvalue()
