@@ -21,16 +21,27 @@ class Method:
     config: type[Any]
     presets: tuple[str, ...]
     preset: Callable[[str, str], AgentConfig]
-    """The configuration of a preset on a suite, dmc or atari100k."""
+    """The configuration of a preset for a task: `dmc:walker-walk`, `atari:Pong`, or anything else."""
     agent: Callable[..., Agent]
     policy: Callable[..., Policy]
     representation: Callable[..., Representation] | None = None
     """Made of a configuration, a spec, the tensors of an agent's state, and a device; None: it has none."""
 
 
+def suite_of(task: str) -> str:
+    """The suite of the paper whose settings fit a task."""
+    return "atari100k" if task.startswith("atari:") else "dmc"
+
+
 METHODS: dict[str, Method] = {
     "ogspr": Method(
-        "ogspr", OGSPRConfig, preset_names(), preset, OGSPRAgent, OGSPRPolicy, OGSPRRepresentation
+        "ogspr",
+        OGSPRConfig,
+        preset_names(),
+        lambda name, task: preset(name, suite_of(task)),
+        OGSPRAgent,
+        OGSPRPolicy,
+        OGSPRRepresentation,
     ),
 }
 

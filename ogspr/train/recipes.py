@@ -26,9 +26,7 @@ def recipe(name: str, task: str) -> TrainOptions[Any]:
         raise unknown("preset", name, recipe_names())
     if name == SMALL:
         return small()
-    suite = "atari100k" if task.startswith("atari:") else "dmc"
-    config = method_with_preset(name).preset(name, suite)
-    return TrainOptions(agent=config, agent_steps=_agent_steps(task))
+    return TrainOptions(agent=method_with_preset(name).preset(name, task), agent_steps=_agent_steps(task))
 
 
 def small() -> TrainOptions[OGSPRConfig]:

@@ -196,6 +196,6 @@ def test_every_method_has_what_the_table_says():
     for name, method in METHODS.items():
         assert method.name == name
         for preset in method.presets:
-            assert type(method.preset(preset, "dmc")) is method.config
+            assert type(method.preset(preset, "dmc:walker-walk")) is method.config
             assert replace(method.config()) == method.config()
     assert json.dumps(list(METHODS))
