@@ -15,12 +15,12 @@ _RESAMPLES = 2_000  # a curve has hundreds of points, and its band is looked at,
 
 @dataclass(frozen=True)
 class Curve:
-    """One method on one task. NaN: no run was evaluated at that step."""
+    """One method on one task, at every step at which any of its runs was evaluated."""
 
     agent_steps: IntArray  # (E,)
     frames: IntArray  # (E,)
-    scores: FloatArray  # (runs, E)
-    mean: FloatArray  # (E,)
+    scores: FloatArray  # (runs, E); NaN: this run was not evaluated there
+    mean: FloatArray  # (E,); NaN where a run is missing: it would be a mean of others than before
     low: FloatArray  # (E,) 95 % interval of the mean; NaN where there is one run only
     high: FloatArray  # (E,)
 
@@ -42,6 +42,7 @@ def curve(runs: Sequence[RunResult]) -> Curve:
 def curve_of(agent_steps: IntArray, frames: IntArray, scores: FloatArray) -> Curve:
     """Mean and interval of scores (runs, E), step by step; each step has a run at least."""
     band = bootstrap_band(task_means, scores, resamples=_RESAMPLES)
-    one_run = np.count_nonzero(~np.isnan(scores), axis=0) < 2
-    low, high = (np.where(one_run, np.nan, end) for end in (band.low, band.high))
-    return Curve(agent_steps, frames, scores, band.value, low, high)
+    missing = np.isnan(scores).any(axis=0)
+    mean = np.where(missing, np.nan, band.value)
+    low, high = (np.where(missing | (len(scores) < 2), np.nan, end) for end in (band.low, band.high))
+    return Curve(agent_steps, frames, scores, mean, low, high)

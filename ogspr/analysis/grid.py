@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ogspr.analysis.curves import Curve, curve
-from ogspr.analysis.runs import FloatArray, RunResult, mixed
+from ogspr.analysis.runs import FloatArray, RunResult, mixed, nested
+from ogspr.records.structure import flat
 
 PAPER_NAMES = {
     "ogspr": "OG-SPR",
@@ -65,7 +67,7 @@ class Square:
         if len(self.runs) < PAPER_SEEDS:
             parts.append(f"{len(self.runs)} of {PAPER_SEEDS} seeds")
         if len(self.runs) < self.found:
-            parts.append(f"{self.found - len(self.runs)} more not so far yet")
+            parts.append(f"{self.found - len(self.runs)} more without an evaluation there")
         if not self.at_the_end:
             parts.append(f"at {self.agent_steps:,} of {self.wanted_steps:,} agent steps".replace(",", " "))
         return ", ".join(parts)
@@ -73,9 +75,10 @@ class Square:
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs by method and task. A method is a preset; runs of it with other settings are another method."""
+    """Runs by method and task. A method is a preset; runs of it with changed settings are another method."""
 
     methods: Mapping[str, Mapping[str, tuple[RunResult, ...]]]  # by name, then by task; seeds in order
+    names: Mapping[Path, str]  # of the method of every run, also of those that do not count
     warnings: tuple[str, ...]
     _curves: dict[tuple[str, str], Curve] = field(default_factory=dict, repr=False, compare=False)
 
@@ -105,8 +108,10 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
     runs = tuple(runs)
     warnings = [f"{run.folder}: {problem}" for run in runs for problem in run.problems]
     warnings += mixed(runs)
+    names = method_names(runs)
     methods: dict[str, dict[str, tuple[RunResult, ...]]] = {}
-    for name, members in _named(runs).items():
+    for name in dict.fromkeys(names.values()):
+        members = [run for run in runs if names[run.folder] == name]
         for task in sorted({run.task for run in members}):
             seeds, repeated = _one_a_seed([run for run in members if run.task == task])
             methods.setdefault(name, {})[task] = seeds
@@ -114,7 +119,7 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
                 f"{name} on {task}: seed {seed} is there more than once; the longest run counts"
                 for seed in repeated
             ]
-    return Grid(dict(sorted(methods.items(), key=_paper_order)), tuple(warnings))
+    return Grid(dict(sorted(methods.items(), key=_paper_order)), names, tuple(warnings))
 
 
 def square(runs: Sequence[RunResult], wanted: int) -> Square | None:
@@ -154,53 +159,75 @@ def _one_a_seed(runs: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], list[
     return tuple(longest[seed] for seed in sorted(longest)), sorted(s for s in counts if counts[s] > 1)
 
 
-def _named(runs: Iterable[RunResult]) -> dict[str, list[RunResult]]:
-    """Runs by the name of their method, which tells what is unlike the other runs of its preset."""
-    groups: dict[tuple[str, str], list[RunResult]] = {}
+def method_names(runs: Sequence[RunResult]) -> dict[Path, str]:
+    """The name of each run's method: that of its preset, and what was changed in it.
+
+    Runs that were changed differently never share a name.
+    """
+    names: dict[Path, str] = {}
+    for preset, suite in dict.fromkeys((run.preset, run.suite) for run in runs):
+        members = [run for run in runs if (run.preset, run.suite) == (preset, suite)]
+        changes = _changes(members)
+        method = PAPER_NAMES.get(preset, preset)
+        short = {_key(found): _name(method, found, _MOST_NAMED) for found in changes}
+        repeated = {name for name, count in Counter(short.values()).items() if count > 1}
+        for run, found in zip(members, changes, strict=True):
+            name = short[_key(found)]
+            names[run.folder] = _name(method, found, len(found)) if name in repeated else name
+    return names
+
+
+def _changes(runs: Sequence[RunResult]) -> list[Settings]:
+    """What is special about each of some runs of one preset.
+
+    Runs say what was changed from the preset. Older ones do not: those are compared with each other.
+    """
+    silent = [_flat_settings(run) for run in runs if _recorded(run) is None]
+    usual = _most_common(silent) if silent else {}
+    precision = _most_common([{"precision": _precision(run)} for run in runs])
+    changes = []
     for run in runs:
-        groups.setdefault((run.preset, run.suite), []).append(run)
-    named: dict[str, list[RunResult]] = {}
-    for (preset, _), members in groups.items():
-        usual = _most_common([_settings(run) for run in members])
-        for run in members:
-            name = _name(PAPER_NAMES.get(preset, preset), usual, _settings(run))
-            named.setdefault(name, []).append(run)
-    return named
+        recorded = _recorded(run)
+        if recorded is None:
+            ours = _flat_settings(run)
+            recorded = {
+                name: ours.get(name)
+                for name in usual.keys() | ours.keys()
+                if usual.get(name) != ours.get(name)
+            }
+        other_precision = {"precision": _precision(run)} if _precision(run) != precision["precision"] else {}
+        changes.append(recorded | other_precision)
+    return changes
 
 
-def _settings(run: RunResult) -> Settings:
-    """What decides how a run learns, flat."""
-    options = run.options
-    compute = options.get("compute", {})
-    chosen = {
-        "agent": options.get("agent", {}),
-        "env": options.get("env", {}),
-        "precision": compute.get("precision") if isinstance(compute, dict) else None,
-    }
-    return dict(_flat(chosen))
+def _recorded(run: RunResult) -> Settings | None:
+    found = nested(run.manifest, "settings", "changed")
+    return found if isinstance(found, dict) else None
 
 
-def _flat(tree: Any, path: str = "") -> Iterable[tuple[str, Any]]:
-    if not isinstance(tree, dict):
-        yield path, tree
-        return
-    for name, value in tree.items():
-        yield from _flat(value, f"{path}.{name}" if path else str(name))
+def _flat_settings(run: RunResult) -> Settings:
+    return dict(flat({"agent": run.options.get("agent"), "env": run.options.get("env")}))
+
+
+def _precision(run: RunResult) -> Any:
+    return nested(run.options, "compute", "precision")
 
 
 def _most_common(settings: Sequence[Settings]) -> Settings:
     """Of several that are as common, the first in the alphabet: the same one whatever the order of runs."""
-    keys = Counter(json.dumps(each, sort_keys=True) for each in settings)
-    key = min(keys, key=lambda key: (-keys[key], key))
-    usual: Settings = json.loads(key)
+    keys = Counter(_key(each) for each in settings)
+    usual: Settings = json.loads(min(keys, key=lambda key: (-keys[key], key)))
     return usual
 
 
-def _name(method: str, usual: Settings, settings: Settings) -> str:
-    names = sorted(name for name in usual.keys() | settings.keys() if usual.get(name) != settings.get(name))
-    parts = [_words(name, settings.get(name)) for name in names]
-    more = [f"{len(parts) - _MOST_NAMED} more"] if len(parts) > _MOST_NAMED else []
-    return ", ".join([method, *parts[:_MOST_NAMED], *more])
+def _key(settings: Settings) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def _name(method: str, changes: Settings, most: int) -> str:
+    parts = [_words(name, changes[name]) for name in sorted(changes)]
+    more = [f"{len(parts) - most} more"] if len(parts) > most else []
+    return ", ".join([method, *parts[:most], *more])
 
 
 def _words(name: str, value: Any) -> str:

@@ -27,7 +27,7 @@ def published_curves() -> dict[str, dict[str, Curve]]:
 
 
 def _curve(runs: list[dict[int, float]]) -> Curve:
-    """Over all steps at which any of the runs has a score."""
-    steps = np.array(sorted({step for run in runs for step in run}), np.int64)
-    scores = np.array([[run.get(int(step), np.nan) for step in steps] for run in runs])
+    """Over the steps at which all of the runs have a score."""
+    steps = np.array(sorted(set.intersection(*(set(run) for run in runs))), np.int64)
+    scores = np.array([[run[int(step)] for step in steps] for run in runs])
     return curve_of(steps, steps * _FRAMES_A_STEP, scores)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _SETTINGS = {"task": str, "preset": str, "seed": int, "options": dict}  # what is used of config.json
+_MOST_STEPS = 10**12  # beyond that a number is damage, not training
+_LARGEST_SCORE = 1e15
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class RunResult:
 
     @property
     def wanted_steps(self) -> int:
-        return int(self.options.get("agent_steps", 0))
+        steps: int = self.options["agent_steps"]
+        return steps
 
     @property
     def agent_steps(self) -> int:
@@ -100,8 +104,9 @@ def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = No
     runs: list[RunResult] = []
     skipped: list[tuple[Path, str]] = []
     for path in checked_folders(paths):
-        folders = list(run_folders(path))
-        if not folders:
+        folders, closed = run_folders(path)
+        skipped += closed
+        if not folders and not closed:
             skipped.append((path, "no run is in it"))
         for folder in folders:
             try:
@@ -123,23 +128,42 @@ def checked_folders(paths: Iterable[Path]) -> list[Path]:
     return folders
 
 
-def run_folders(path: Path) -> Iterator[Path]:
-    """Folders with something that only a run leaves; links are not followed, nor is a run looked into."""
-    for place, folders, files in os.walk(path):
+def run_folders(path: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Folders with something that only a run leaves, and places where nobody could or would look.
+
+    Links are not followed, nor is a run looked into.
+    """
+    found: list[Path] = []
+    closed: list[tuple[Path, str]] = []
+
+    def note(error: OSError) -> None:
+        closed.append((Path(error.filename), f"cannot be read: {error.strerror}"))
+
+    for place, folders, files in os.walk(path, onerror=note):
         if "config.json" in files or "eval.csv" in files:
             folders.clear()
-            yield Path(place)
+            found.append(Path(place))
+        links = [Path(place) / name for name in folders if (Path(place) / name).is_symlink()]
+        closed += [
+            (link, "is a link; give the folder it leads to") for link in links if _looks_like_a_run(link)
+        ]
         folders.sort()
+    return found, closed
+
+
+def _looks_like_a_run(path: Path) -> bool:
+    try:
+        return (path / "config.json").exists()
+    except OSError:
+        return False
 
 
 def read_run(path: Path) -> RunResult:
     """A UserError where it is damaged, of another format, or has no evaluation yet."""
     folder = RunFolder(path)
     config = read_json(folder.config)
-    for name, kind in _SETTINGS.items():
-        if type(config.get(name)) is not kind:
-            raise UserError(f"{folder.config} is damaged or foreign: {name} is {config.get(name)!r}.")
-    episodes = _nested(config["options"], "evaluation", "episodes")
+    _check_config(folder.config, config)
+    episodes = nested(config["options"], "evaluation", "episodes")
     evaluations, problems = _read_evaluations(folder.evaluation_table, episodes)
     return RunResult(
         folder=path,
@@ -151,6 +175,20 @@ def read_run(path: Path) -> RunResult:
         evaluations=evaluations,
         problems=tuple(problems),
     )
+
+
+def _check_config(path: Path, config: dict[str, Any]) -> None:
+    """Everything that is used later is of the type it should be."""
+    for name, kind in _SETTINGS.items():
+        if type(config.get(name)) is not kind:
+            raise UserError(f"{path} is damaged or foreign: {name} is {config.get(name)!r}.")
+    suite, _, task = config["task"].partition(":")
+    names = config["task"] + config["preset"]
+    if not suite or not task or not names.isprintable():  # half a character is not printable either
+        raise UserError(f"{path} is damaged or foreign: no task is called {config['task']!r}.")
+    steps = config["options"].get("agent_steps")
+    if type(steps) is not int or not 0 < steps <= _MOST_STEPS:
+        raise UserError(f"{path} is damaged or foreign: options.agent_steps is {steps!r}.")
 
 
 def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatArray]:
@@ -172,7 +210,7 @@ def _read_evaluations(path: Path, episodes: Any) -> tuple[Evaluations, list[str]
     grouped, problems = _grouped_scores(path)
     usable = {}
     for agent_steps, (frames, scores) in sorted(grouped.items()):
-        if not all(math.isfinite(score) for score in scores):
+        if not all(abs(score) < _LARGEST_SCORE for score in scores):  # NaN is not
             problems.append(f"the evaluation at agent step {agent_steps} has a score that is no number")
         elif isinstance(episodes, int) and len(scores) != episodes:
             problems.append(
@@ -201,9 +239,9 @@ def _grouped_scores(path: Path) -> tuple[dict[int, tuple[int, list[float]]], lis
     damaged = 0
     for row in rows[1:]:
         try:
-            agent_steps, frames, score = (float(row[column]) for column in place)
-            grouped.setdefault(int(agent_steps), (int(frames), []))[1].append(score)
-        except (IndexError, ValueError, OverflowError):
+            agent_steps, frames = (_count(row[column]) for column in place[:2])
+            grouped.setdefault(agent_steps, (frames, []))[1].append(float(row[place[2]]))
+        except (IndexError, ValueError):
             damaged += 1
     return grouped, [f"{damaged} rows of {path.name} are damaged"] if damaged else []
 
@@ -224,6 +262,13 @@ def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
         raise UserError(f"{path} is damaged: {error}.") from None
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= _MOST_STEPS:
+        raise ValueError(f"{number} is no number of steps")
+    return number
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -231,7 +276,7 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _nested(tree: Any, *names: str) -> Any:
+def nested(tree: Any, *names: str) -> Any:
     """The value at a path of names; None where the path ends earlier."""
     for name in names:
         tree = tree.get(name) if isinstance(tree, dict) else None
@@ -239,40 +284,42 @@ def _nested(tree: Any, *names: str) -> Any:
 
 
 def mixed(runs: Sequence[RunResult]) -> list[str]:
-    """A line for everything that should be the same in runs that share a table, and is not."""
+    """A line for everything that should be the same in runs of a suite, and is not."""
     lines = []
-    for title, value in _WATCHED.items():
-        by_suite: dict[str, dict[str, int]] = {}
-        for run in runs:
-            found = value(run)
-            if found is not None:
-                counts = by_suite.setdefault(run.suite, {})
-                counts[str(found)] = counts.get(str(found), 0) + 1
-        for suite, counts in by_suite.items():
+    for suite in dict.fromkeys(run.suite for run in runs):
+        members = [run for run in runs if run.suite == suite]
+        for title, value in _WATCHED.items():
+            counts = Counter(str(found) for run in members if (found := value(run)) is not None)
             if len(counts) > 1:
                 listed = ", ".join(f"{name} ({count} runs)" for name, count in sorted(counts.items()))
                 lines.append(f"runs of {suite} were made with different {title}: {listed}")
     return lines
 
 
-def _library(name: str) -> Any:
-    return lambda run: _nested(run.manifest, "libraries", name)
+def _library(name: str, suite: str) -> Callable[[RunResult], Any]:
+    """Its version in runs of the suite that depends on it."""
+
+    def version(run: RunResult) -> Any:
+        return (nested(run.manifest, "libraries", name) or _UNKNOWN) if run.suite == suite else None
+
+    return version
 
 
-def _protocol(run: RunResult) -> str | None:
-    protocol = _nested(run.manifest, "environment", "protocol")
+def _protocol(run: RunResult) -> str:
+    protocol = nested(run.manifest, "environment", "protocol")
     if not isinstance(protocol, dict):
-        return None
+        return _UNKNOWN
     # The camera belongs to the task: the quadruped has its own.
     return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name != "camera")
 
 
-_WATCHED = {
-    "versions of ogspr": lambda run: run.manifest.get("ogspr"),
-    "versions of mujoco, which draws other pictures": _library("mujoco"),
-    "versions of dm_control": _library("dm_control"),
-    "versions of ale-py": _library("ale-py"),
-    "renderers": lambda run: _nested(run.manifest, "environment", "renderer"),
+_UNKNOWN = "unknown"
+_WATCHED: dict[str, Callable[[RunResult], Any]] = {
+    "versions of ogspr": lambda run: run.manifest.get("ogspr", _UNKNOWN),
+    "versions of mujoco, which draws other pictures": _library("mujoco", "dmc"),
+    "versions of dm_control": _library("dm_control", "dmc"),
+    "versions of ale-py": _library("ale-py", "atari"),
+    "renderers": lambda run: nested(run.manifest, "environment", "renderer"),
     "protocols": _protocol,
-    "numbers of evaluation episodes": lambda run: _nested(run.options, "evaluation", "episodes"),
+    "numbers of evaluation episodes": lambda run: nested(run.options, "evaluation", "episodes"),
 }

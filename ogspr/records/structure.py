@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def flat(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a tree of JSON values, each with the names that lead to it, joined by dots."""
+    if not isinstance(tree, dict):
+        yield path, tree
+        return
+    for name, value in tree.items():
+        yield from flat(value, f"{path}.{name}" if path else str(name))
 
 
 def changed(default: T, given: Any, where: str) -> T:

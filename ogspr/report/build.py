@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -13,16 +13,20 @@ from rich.console import Console
 from ogspr.analysis.grid import Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import make_folder, write_csv, written_whole
+from ogspr.records.files import make_folder, write_csv, writing, written_whole
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
 from ogspr.report.page import page
-from ogspr.report.paper_tables import benchmark_tables, improvement_table
+from ogspr.report.paper_tables import BENCHMARKS, benchmark_tables, improvement_table
 from ogspr.report.probing import find_losses, probing_table
 from ogspr.report.runtime import runtime_table
 from ogspr.report.table import CSV_HEADER, Table, csv_rows, latex, markdown
 
 _MOST_LINES = 10  # of warnings, before the rest is only counted
+_TABLES = (
+    *(f"{benchmark.name}{part}" for benchmark in BENCHMARKS for part in ("", "-tasks")),
+    *("improvement", "runtime", "probing"),
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,14 @@ class Report:
     collection: Collection
     grid: Grid
     tables: tuple[Table, ...]
+    warnings: tuple[str, ...]
+    at: int | None  # the agent step at which scores are read; None: as in the paper
 
     def document(self, title: str, address: Callable[[Path], str]) -> Document:
         """For the page; `address`: where a browser finds a file."""
-        return make_document(self.collection, self.grid, self.tables, title=title, address=address)
+        return make_document(
+            self.collection, self.grid, self.tables, self.warnings, title=title, address=address
+        )
 
 
 def make_report(
@@ -52,8 +60,10 @@ def make_report(
     collection = collect(paths, read)
     grid = make_grid(collection.runs)
     tables = benchmark_tables(grid, at)
-    others = (improvement_table(grid, at), runtime_table(grid), probing_table(find_losses(paths)))
-    return Report(collection, grid, (*tables, *(table for table in others if table is not None)))
+    losses, warnings = find_losses(paths)
+    others = (improvement_table(grid, at), runtime_table(grid), probing_table(losses))
+    tables += [table for table in others if table is not None]
+    return Report(collection, grid, tuple(tables), (*grid.warnings, *warnings), at)
 
 
 def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Console) -> Report:
@@ -65,10 +75,11 @@ def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Cons
         raise UserError(f"no run that could be used was found:\n{reasons}")
     make_folder(out)
     with console.status("writing tables"):
+        _remove(out / "tables", (f"{name}.{ending}" for name in _TABLES for ending in ("md", "tex", "csv")))
         for table in report.tables:
             write_table(table, out / "tables")
     with console.status("drawing figures"):
-        drawn = _write_figures(report.grid, out / "figures")
+        drawn = _write_figures(report, out / "figures")
     title = f"ogspr report: {', '.join(path.name or str(path) for path in paths)}"
     document = report.document(title, lambda path: quote(os.path.relpath(path.resolve(), out.resolve())))
     written_whole(out / "report.html", page(document).encode())
@@ -83,15 +94,24 @@ def write_table(table: Table, folder: Path) -> None:
     write_csv(folder / f"{table.name}.csv", CSV_HEADER, csv_rows(table))
 
 
-def _write_figures(grid: Grid, folder: Path) -> int:
-    from ogspr.report.figures import figures, save  # matplotlib takes a second to import
+def _write_figures(report: Report, folder: Path) -> int:
+    from ogspr.report.figures import KINDS, figures, save  # matplotlib takes a second to import
 
-    return sum(len(save(figure, folder, name)) for name, figure in figures(grid))
+    _remove(folder, (f"{kind}-*.{ending}" for kind in KINDS for ending in ("png", "pdf")))
+    return sum(len(save(figure, folder, name)) for name, figure in figures(report.grid, report.at))
+
+
+def _remove(folder: Path, patterns: Iterable[str]) -> None:
+    """What an earlier report has written there and this one perhaps does not: nobody should mix them up."""
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            with writing(path):
+                path.unlink()
 
 
 def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     grid = report.grid
-    lines = [f"warning: {warning}" for warning in grid.warnings]
+    lines = [f"warning: {warning}" for warning in report.warnings]
     lines += [f"skipped {folder}: {reason}" for folder, reason in report.collection.skipped]
     for line in lines[:_MOST_LINES]:
         console.print(line, markup=False, highlight=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ogspr._version import __version__
 from ogspr.analysis.curves import Curve
-from ogspr.analysis.grid import PAPER_NAMES, Grid, wanted_steps
+from ogspr.analysis.grid import Grid, wanted_steps
 from ogspr.analysis.published import published_curves
 from ogspr.analysis.runs import Collection, FloatArray, RunResult, read_columns
 from ogspr.errors import UserError
@@ -24,6 +24,7 @@ from ogspr.report.document import (
     Document,
     FinalScore,
     RunDocument,
+    Score,
     Series,
     TaskCurves,
     Video,
@@ -42,37 +43,49 @@ def make_document(
     collection: Collection,
     grid: Grid,
     tables: Sequence[Table],
+    warnings: Sequence[str],
     *,
     title: str,
     address: Callable[[Path], str],
 ) -> Document:
     """Everything the page shows; `address` says where a browser finds a video too large to be part of it."""
     identities = {run.folder: str(place) for place, run in enumerate(collection.runs)}
-    methods = {
-        run.folder: method
-        for method, tasks in grid.methods.items()
-        for runs in tasks.values()
-        for run in runs
-    }
     videos = _Videos(address)
     return {
         "title": title,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
-        "warnings": list(grid.warnings),
+        "warnings": list(warnings),
         "skipped": [{"folder": str(folder), "reason": reason} for folder, reason in collection.skipped],
         "tables": [for_page(table) for table in tables],
+        "scores": [
+            _score(grid, method, task)
+            for task in grid.tasks
+            for method in grid.methods
+            if task in grid.methods[method]
+        ],
         "curves": [_task_curves(grid, task, identities) for task in grid.tasks],
         "runs": [
-            _run_document(run, identities[run.folder], methods.get(run.folder, _usual_name(run)), videos)
+            _run_document(run, identities[run.folder], grid.names[run.folder], videos)
             for run in collection.runs
         ],
     }
 
 
-def _usual_name(run: RunResult) -> str:
-    """Of a run that does not count, because another of its seed is longer."""
-    return PAPER_NAMES.get(run.preset, run.preset)
+def _score(grid: Grid, method: str, task: str) -> Score:
+    """As in the tables: at the step at which they are read, or the last that all runs share."""
+    square = grid.square(method, task)
+    runs = grid.methods[method][task]
+    return {
+        "task": task,
+        "method": method,
+        "runs": len(runs),
+        "finished": sum(run.finished for run in runs),
+        "agent_steps": square.agent_steps if square else None,
+        "score": float(square.scores.mean()) if square else None,
+        "note": square.note if square else "these runs share no step",
+        "incomplete": square is None or not square.complete,
+    }
 
 
 def _task_curves(grid: Grid, task: str, identities: dict[Path, str]) -> TaskCurves:
@@ -174,13 +187,15 @@ class _Videos:
         self._left = _ALL_VIDEOS
 
     def of(self, folder: Path) -> list[Video]:
-        if not folder.is_dir():
+        """None where they cannot be read: a page without films is better than no page."""
+        try:
+            return [
+                self._video(path, kind)
+                for path in sorted(folder.iterdir())
+                if (kind := _VIDEO_TYPES.get(path.suffix)) and path.is_file()
+            ]
+        except OSError:
             return []
-        return [
-            self._video(path, kind)
-            for path in sorted(folder.iterdir())
-            if (kind := _VIDEO_TYPES.get(path.suffix)) and path.is_file()
-        ]
 
     def _video(self, path: Path, kind: str) -> Video:
         size = path.stat().st_size

@@ -98,6 +98,19 @@ class RunDocument(TypedDict):
     videos: list[Video]
 
 
+class Score(TypedDict):
+    """One method on one task, as the tables have it."""
+
+    task: str
+    method: str
+    runs: int
+    finished: int
+    agent_steps: int | None  # at which the score is read; None: the runs share no step
+    score: float | None  # mean over runs
+    note: str
+    incomplete: bool
+
+
 class Skipped(TypedDict):
     folder: str
     reason: str
@@ -110,5 +123,6 @@ class Document(TypedDict):
     warnings: list[str]
     skipped: list[Skipped]
     tables: list[TableDocument]
+    scores: list[Score]
     curves: list[TaskCurves]
     runs: list[RunDocument]

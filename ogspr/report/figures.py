@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,48 @@ from ogspr.analysis.grid import Grid, score_matrix
 from ogspr.analysis.normalisation import normalised
 from ogspr.analysis.published import published_curves
 from ogspr.analysis.runs import FloatArray
-from ogspr.analysis.statistics import bootstrap_interval, mean, performance_profile
+from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
 from ogspr.records.files import make_folder, writing
 from ogspr.reference import METHOD, paper_scores
+from ogspr.report.paper_tables import finished_square
+
+KINDS = ("curves", "aggregate", "improvement", "profile")
+"""How the names of figures begin; the suite follows."""
 
 # Okabe and Ito's colours: told apart also by those who see fewer.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.")  # of ours; one for every round of colours
 _PUBLISHED_COLOUR = "#7f7f7f"
 _PUBLISHED_DASHES = {"DrQ-v2": ":", "TD-MPC2": "--", "DreamerV3": "-."}
+_RIVALS = ("MR.Q", "AnonMethod")  # with the stronger of which the paper compares
 _COLUMNS = 4
 _PANEL = (3.0, 2.3)  # inches
+_LEGEND_COLUMN = 2.6  # inches
 _RESAMPLES = 1_000
 _DOTS_PER_INCH = 150
-# The paper's score range of every task of DeepMind Control.
-_DMC_HIGHEST = 1000.0
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What scores of different tasks are measured in, so that they can be averaged."""
+
+    title: str
+    convert: Callable[[str, FloatArray], FloatArray]  # task, scores
+    tasks: Callable[[str], bool]  # those that have it
+
+
+_RAW = Unit("score", lambda _task, scores: scores, lambda task: task.startswith("dmc:"))
+_SHARE = Unit("score / 1000", lambda _task, scores: scores / 1000.0, lambda task: task.startswith("dmc:"))
+_DRQV2 = Unit(
+    "DrQ-v2-normalised score",
+    lambda task, scores: normalised("drqv2", task, scores),
+    lambda task: task.startswith("dmc:") and task in paper_scores("DrQ-v2"),
+)
+_HUMAN = Unit(
+    "human-normalised score",
+    lambda task, scores: normalised("human", task, scores),
+    lambda task: task in paper_scores("Human"),
+)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -45,30 +74,30 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def figures(grid: Grid) -> Iterator[tuple[str, Figure]]:
-    """Name and figure, of all for which there are runs."""
+def figures(grid: Grid, at: int | None = None) -> Iterator[tuple[str, Figure]]:
+    """Name and figure, of all for which there are runs; `at`: as in the tables."""
     for suite in sorted({task.partition(":")[0] for task in grid.tasks}):
         tasks = [task for task in grid.tasks if task.startswith(f"{suite}:")]
-        yield f"curves-{_file_name(suite)}", task_curves(grid, tasks)
-        makers: dict[str, Callable[[Grid, Sequence[str]], Figure | None]] = {
-            "aggregate": aggregate_curves,
-            "improvement": improvement_bars,
-            "profile": profiles,
-        }
-        for name, make in makers.items():
-            if (figure := make(grid, tasks)) is not None:
-                yield f"{name}-{_file_name(suite)}", figure
+        made = (
+            task_curves(grid, tasks),
+            aggregate_curves(grid, tasks),
+            improvement_bars(grid, tasks, at),
+            profiles(grid, tasks, at),
+        )
+        for kind, figure in zip(KINDS, made, strict=True):
+            if figure is not None:
+                yield f"{kind}-{_file_name(suite)}", figure
 
 
 def task_curves(grid: Grid, tasks: Sequence[str]) -> Figure:
     """A panel a task: mean and interval of ours, published curves, the paper's final score."""
     columns = min(_COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
-    figure = _figure(_PANEL[0] * columns, _PANEL[1] * rows + 0.5)
+    figure = _figure(max(_PANEL[0] * columns, 4.0), _PANEL[1] * rows + 0.6)
     for place, task in enumerate(tasks, start=1):
         axes = figure.add_subplot(rows, columns, place)
-        _draw_task(axes, grid, task)
-        axes.set_title(task.partition(":")[2], fontsize=9)
+        _draw_task(axes, grid, task, tasks)
+        axes.set_title(_text(task.partition(":")[2]), fontsize=9)
         if place % columns == 1 or columns == 1:
             axes.set_ylabel("score", fontsize=8)
     _shared_legend(figure)
@@ -76,78 +105,99 @@ def task_curves(grid: Grid, tasks: Sequence[str]) -> Figure:
 
 
 def aggregate_curves(grid: Grid, tasks: Sequence[str]) -> Figure | None:
-    """Mean score over the tasks that all methods have in common, step by step."""
-    methods = _methods(grid, tasks)
-    shared = [task for task in tasks if all(task in grid.methods[method] for method in methods)]
-    if len(shared) < 2:
+    """Means over the tasks that all methods have in common, step by step, in each unit of the suite."""
+    units = [unit for unit in (_RAW, _DRQV2, _HUMAN) if any(unit.tasks(task) for task in tasks)]
+    panels = [(unit, count, lines) for unit in units for count, lines in _aggregates(grid, tasks, unit)]
+    if not panels:
         return None
-    figure = _figure(5.0, 3.5)
-    axes = figure.add_subplot()
-    for method, colour in zip(methods, _cycle(), strict=False):
-        steps, centre, low, high = _aggregate(grid, method, shared)
-        if len(steps):
-            axes.plot(steps, centre, color=colour, label=method)
-            axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_ylabel(f"mean score, {len(shared)} tasks")
-    _finish(axes)
-    axes.legend(frameon=False, fontsize=8)
+    figure = _figure(4.5 * len(panels), 3.6)
+    for place, (unit, count, lines) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), place)
+        for method, (steps, estimates) in lines.items():
+            look = _look(grid, method)
+            label = _label(grid, method, tasks)
+            axes.plot(steps, [found.value for found in estimates], label=label, **look, **_marker(steps))
+            ends = ([found.low for found in estimates], [found.high for found in estimates])
+            axes.fill_between(steps, *ends, color=look["color"], alpha=0.2, linewidth=0)
+        axes.set_ylabel(f"{unit.title}, mean of {count} tasks", fontsize=8)
+        _finish(axes)
+    _shared_legend(figure)
     return figure
 
 
-def improvement_bars(grid: Grid, tasks: Sequence[str]) -> Figure | None:
-    """How far each task is above or below the paper's OG-SPR, at the steps of its table."""
-    paper = paper_scores(METHOD)
-    found = {
-        method: {
-            task: float(square.scores.mean()) - paper[task]
-            for task in tasks
-            if task in paper and (square := grid.square(method, task)) is not None and square.at_the_end
-        }
-        for method in _methods(grid, tasks)
-    }
-    found = {method: gains for method, gains in found.items() if gains}
-    if not found:
-        return None
-    figure = _figure(6.0, 1.0 + 0.22 * sum(len(gains) for gains in found.values()))
-    axes = figure.add_subplot()
-    bars = [
-        (f"{task.partition(':')[2]}, {method}" if len(found) > 1 else task.partition(":")[2], gain, colour)
-        for (method, gains), colour in zip(found.items(), _cycle(), strict=False)
-        for task, gain in sorted(gains.items(), key=lambda item: item[1])
+def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) -> Figure | None:
+    """Per cent above or below the stronger of MR.Q and AnonMethod in the paper, task by task."""
+    gains = [
+        (method, task, found)
+        for method in grid.methods
+        for task in tasks
+        if (found := improvement(grid, method, task, at)) is not None
     ]
-    names, gains, colours = zip(*bars, strict=True)
-    axes.barh(range(len(bars)), gains, color=colours)
-    axes.set_yticks(range(len(bars)), names, fontsize=7)
+    if not gains:
+        return None
+    several = len({method for method, _, _ in gains}) > 1
+    gains.sort(key=lambda bar: (list(grid.methods).index(bar[0]), bar[2].value))
+    figure = _figure(6.0, 1.0 + 0.22 * len(gains))
+    axes = figure.add_subplot()
+    for place, (method, _, found) in enumerate(gains):
+        axes.barh(place, found.value, color=_look(grid, method)["color"])
+        axes.plot([found.low, found.high], [place, place], color="black", linewidth=0.8)
+    names = [
+        f"{task.partition(':')[2]}, {method}" if several else task.partition(":")[2]
+        for method, task, _ in gains
+    ]
+    axes.set_yticks(range(len(gains)), [_text(name) for name in names], fontsize=7)
     axes.axvline(0.0, color="black", linewidth=0.8)
-    axes.set_xlabel(f"score above that of {METHOD} in the paper")
+    axes.set_xscale("symlog", linthresh=100.0)  # where a rival scores next to nothing, per cents explode
+    axes.set_xlabel(f"% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
     return figure
 
 
-def profiles(grid: Grid, tasks: Sequence[str]) -> Figure | None:
-    """Share of runs above a normalised score, for every score."""
-    thresholds = np.linspace(0.0, 1.0 if tasks[0].startswith("dmc:") else 2.0, 101)
-    lines = {}
-    for method in _methods(grid, tasks):
-        columns = _final_scores(grid, method, tasks)
-        if columns:
-            lines[method] = performance_profile(score_matrix(columns), thresholds)
-    if not lines:
+def improvement(grid: Grid, method: str, task: str, at: int | None) -> Estimate | None:
+    """The mean over seeds, in per cent above the stronger rival; None before the end of training."""
+    rivals = [paper_scores(name)[task] for name in _RIVALS if task in paper_scores(name)]
+    square = finished_square(grid, method, task, at)
+    if square is None or not rivals or max(rivals) == 0.0:
         return None
-    figure = _figure(5.0, 3.5)
+    found = bootstrap_interval(mean, square.scores[:, None], resamples=_RESAMPLES)
+    low, value, high = (
+        100.0 * (score - max(rivals)) / abs(max(rivals)) for score in (found.low, found.value, found.high)
+    )
+    return Estimate(value, low, high)
+
+
+def profiles(grid: Grid, tasks: Sequence[str], at: int | None = None) -> Figure | None:
+    """Share of runs above a score, for every score, on the tasks that all methods have finished."""
+    unit = _HUMAN if tasks[0].startswith("atari:") else _SHARE
+    finished = {
+        method: {
+            task: s for task in tasks if unit.tasks(task) and (s := finished_square(grid, method, task, at))
+        }
+        for method in grid.methods
+    }
+    finished = {method: squares for method, squares in finished.items() if squares}
+    shared = [task for task in tasks if finished and all(task in squares for squares in finished.values())]
+    if not shared:
+        return None
+    thresholds = np.linspace(0.0, 2.0 if unit is _HUMAN else 1.0, 101)
+    figure = _figure(5.0, 3.6)
     axes = figure.add_subplot()
-    for (method, shares), colour in zip(lines.items(), _cycle(), strict=False):
-        axes.plot(thresholds, shares, color=colour, label=method)
-    axes.set_xlabel("normalised score")
-    axes.set_ylabel("share of runs above it")
+    for method, squares in finished.items():
+        scores = score_matrix([unit.convert(task, squares[task].scores) for task in shared])
+        shares = performance_profile(scores, thresholds)
+        axes.plot(thresholds, shares, label=_label(grid, method, shared), **_look(grid, method))
+    axes.set_xlabel(f"{unit.title}, {len(shared)} tasks", fontsize=8)
+    axes.set_ylabel("share of runs above it", fontsize=8)
     axes.set_ylim(0.0, 1.02)
+    axes.tick_params(labelsize=7)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
 
-def _draw_task(axes: Axes, grid: Grid, task: str) -> None:
-    ours = [(method, runs[task]) for method, runs in grid.methods.items() if task in runs]
-    colours = dict(zip(grid.methods, _cycle(), strict=False))
-    last = max(run.agent_steps for _, runs in ours for run in runs)
+def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
+    methods = [method for method, runs in grid.methods.items() if task in runs]
+    last = max(run.agent_steps for method in methods for run in grid.methods[method][task])
     for method, line in published_curves().get(task, {}).items():
         shown = line.agent_steps <= last
         axes.plot(
@@ -158,8 +208,8 @@ def _draw_task(axes: Axes, grid: Grid, task: str) -> None:
             linewidth=1.0,
             label=f"{method} (published)",
         )
-    for method, _ in ours:
-        _draw_curve(axes, grid.curve(method, task), colours[method], method)
+    for method in methods:
+        _draw_curve(axes, grid.curve(method, task), _look(grid, method), _label(grid, method, tasks))
     if task in paper_scores(METHOD):
         axes.axhline(
             paper_scores(METHOD)[task],
@@ -170,45 +220,74 @@ def _draw_task(axes: Axes, grid: Grid, task: str) -> None:
     _finish(axes)
 
 
-def _draw_curve(axes: Axes, line: Curve, colour: str, label: str) -> None:
-    axes.plot(line.agent_steps, line.mean, color=colour, label=label, zorder=3)
-    axes.fill_between(line.agent_steps, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
+def _draw_curve(axes: Axes, line: Curve, look: dict[str, Any], label: str) -> None:
+    there = ~np.isnan(line.mean)
+    steps = line.agent_steps[there]
+    axes.plot(steps, line.mean[there], label=label, zorder=3, **look, **_marker(steps))
+    axes.fill_between(steps, line.low[there], line.high[there], color=look["color"], alpha=0.2, linewidth=0)
 
 
-def _aggregate(
-    grid: Grid, method: str, tasks: Sequence[str]
-) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Steps at which every run of every task was evaluated; value and interval of the mean there."""
-    curves = [grid.curve(method, task) for task in tasks]
-    complete = [set(line.agent_steps[~np.isnan(line.scores).any(axis=0)].tolist()) for line in curves]
-    steps = sorted(set.intersection(*complete))
+def _aggregates(
+    grid: Grid, tasks: Sequence[str], unit: Unit
+) -> Iterator[tuple[int, dict[str, tuple[list[int], list[Estimate]]]]]:
+    """How many tasks are shared; by method, steps at which all of their runs were evaluated, and means there.
+
+    Nothing where there is nothing to average.
+    """
+    methods = _methods(grid, tasks)
+    shared = [t for t in tasks if unit.tasks(t) and all(t in grid.methods[method] for method in methods)]
+    if len(shared) > 1:
+        lines = {method: _aggregate(grid, method, shared, unit) for method in methods}
+        lines = {method: line for method, line in lines.items() if line[0]}
+        if lines:
+            yield len(shared), lines
+
+
+def _aggregate(grid: Grid, method: str, tasks: Sequence[str], unit: Unit) -> tuple[list[int], list[Estimate]]:
+    curves = {task: grid.curve(method, task) for task in tasks}
+    steps = sorted(
+        set.intersection(*(set(c.agent_steps[~np.isnan(c.mean)].tolist()) for c in curves.values()))
+    )
+    one_run = min(len(line.scores) for line in curves.values()) < 2
     estimates = []
     for step in steps:
-        columns = [line.scores[:, np.searchsorted(line.agent_steps, step)] for line in curves]
-        estimates.append(bootstrap_interval(mean, score_matrix(columns), resamples=_RESAMPLES, seed=0))
-    return (
-        steps,
-        [found.value for found in estimates],
-        [found.low for found in estimates],
-        [found.high for found in estimates],
-    )
-
-
-def _final_scores(grid: Grid, method: str, tasks: Sequence[str]) -> list[FloatArray]:
-    """Normalised scores of the runs of each task that has come to the end."""
-    columns = []
-    for task in tasks:
-        square = grid.square(method, task)
-        if square is not None and square.at_the_end:
-            in_units = task.startswith("atari:") and task in paper_scores("Human")
-            columns.append(
-                normalised("human", task, square.scores) if in_units else square.scores / _DMC_HIGHEST
-            )
-    return columns
+        columns = [
+            unit.convert(task, line.scores[:, np.searchsorted(line.agent_steps, step)])
+            for task, line in curves.items()
+        ]
+        found = bootstrap_interval(mean, score_matrix(columns), resamples=_RESAMPLES)
+        estimates.append(Estimate(found.value, np.nan, np.nan) if one_run else found)
+    return steps, estimates
 
 
 def _methods(grid: Grid, tasks: Sequence[str]) -> list[str]:
     return [method for method, runs in grid.methods.items() if any(task in runs for task in tasks)]
+
+
+def _label(grid: Grid, method: str, tasks: Sequence[str]) -> str:
+    """With how many seeds there are, of one task or another."""
+    counts = [len(runs) for task, runs in grid.methods[method].items() if task in tasks]
+    low, high = min(counts), max(counts)
+    seeds = f"{low} seeds" if low == high else f"{low} to {high} seeds"
+    return _text(f"{method} ({'1 seed' if low == high == 1 else seeds})")
+
+
+def _look(grid: Grid, method: str) -> dict[str, Any]:
+    """The same in every figure."""
+    place = list(grid.methods).index(method)
+    dash = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+    return {"color": _COLOURS[place % len(_COLOURS)], "linestyle": dash}
+
+
+def _marker(steps: Sized) -> dict[str, Any]:
+    """A line needs two points to be seen."""
+    return {"marker": "o"} if len(steps) == 1 else {}
+
+
+def _text(text: str) -> str:
+    """As it is: a dollar would begin a formula, and legends leave out what begins with _."""
+    escaped = text.replace("$", r"\$")
+    return f" {escaped}" if escaped.startswith("_") else escaped
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -242,15 +321,10 @@ def _shared_legend(figure: Figure) -> None:
         handles=list(labels.values()),
         labels=list(labels),
         loc="outside lower center",
-        ncols=3,
+        ncols=max(1, min(4, int(figure.get_figwidth() / _LEGEND_COLUMN))),
         frameon=False,
         fontsize=8,
     )
-
-
-def _cycle() -> Iterator[str]:
-    while True:
-        yield from _COLOURS
 
 
 def _file_name(suite: str) -> str:

@@ -90,7 +90,7 @@ def _policy(style: str, script: str, document: Document | None, live: str | None
             "default-src 'none'",
             f"script-src {_fingerprint(script)}",
             f"style-src {_fingerprint(style)}",
-            "img-src data:",
+            f"img-src data:{beside}",
             f"media-src data:{beside}",
             "connect-src 'self'" if live else "connect-src 'none'",
             "base-uri 'none'",

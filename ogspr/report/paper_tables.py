@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations
 
 import numpy as np
 
-from ogspr.analysis.grid import PAPER_NAMES, PAPER_STEPS, Grid, Square, score_matrix
+from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS, PAPER_STEPS, Grid, Square, score_matrix
 from ogspr.analysis.normalisation import normalised
-from ogspr.analysis.runs import FloatArray
+from ogspr.analysis.runs import FloatArray, mixed
 from ogspr.analysis.statistics import (
     bootstrap_interval,
     iqm_of_runs,
@@ -132,7 +132,7 @@ def _task_table(grid: Grid, benchmark: Benchmark, methods: Sequence[str], at: in
     return Table(
         name=f"{benchmark.name}-tasks",
         title=f"{benchmark.title}, task by task (Table {benchmark.numbers[1]})",
-        note=f"Mean score over seeds [95 % bootstrap interval]. {_steps_note(benchmark, at)}",
+        note=f"Mean score over seeds [95 % bootstrap interval]. {_notes(grid, benchmark, at)}",
         columns=_columns("task", methods, benchmark.paper_methods),
         rows=tuple(rows),
     )
@@ -153,18 +153,7 @@ def _paper_tasks(benchmark: Benchmark) -> list[str]:
 def _square_cell(square: Square | None) -> Cell:
     if square is None:
         return Cell(NOTHING)
-    found = square.scores
-    if len(found) < 2:
-        return number(float(found.mean()), digits=0, note=square.note, incomplete=not square.complete)
-    estimate = bootstrap_interval(mean, found[:, None], resamples=_RESAMPLES, seed=0)
-    return number(
-        estimate.value,
-        estimate.low,
-        estimate.high,
-        digits=0,
-        note=square.note,
-        incomplete=not square.complete,
-    )
+    return _estimated(mean, [square.scores[:, None]], [square], digits=0, note=square.note)
 
 
 def _paper_cell(published: Published | None, digits: int) -> Cell:
@@ -174,48 +163,103 @@ def _paper_cell(published: Published | None, digits: int) -> Cell:
 
 
 def improvement_table(grid: Grid, at: int | None = None) -> Table | None:
-    """How likely a run of one method beats one of another; None where there are no two on a common task."""
+    """How likely a run of one method beats one of another; None where no two have finished a common task."""
     rows = []
-    for first, second in permutations(grid.methods, 2):
-        squares = {
-            task: (grid.square(first, task, at), grid.square(second, task, at))
-            for task in grid.methods[first]
-            if task in grid.methods[second]
-        }
-        ready = [(x, y) for x, y in squares.values() if x and y and x.agent_steps == y.agent_steps]
-        if ready:
-            x, y = (score_matrix([pair[side].scores for pair in ready]) for side in (0, 1))
-            found = bootstrap_interval(probability_of_improvement, x, y, resamples=_RESAMPLES, seed=0)
-            complete = all(square.complete for pair in ready for square in pair)
-            note = f"{len(ready)} tasks" if complete else f"{len(ready)} tasks, incomplete"
-            cell = number(found.value, found.low, found.high, digits=2, note=note, incomplete=not complete)
-            rows.append((Cell(f"{first} beats {second}"), cell))
+    for first, second in combinations(grid.methods, 2):
+        rows += [
+            (Cell(f"{first} beats {second}, {suite}"), cell)
+            for suite in dict.fromkeys(task.partition(":")[0] for task in grid.methods[first])
+            if (cell := _improvement(grid, first, second, suite, at)) is not None
+        ]
     if not rows:
         return None
     return Table(
         name="improvement",
         title="Probability of improvement",
-        note="Of two runs on a task that both methods share, at the same step; ties count half.",
+        note="Of two runs on a task that both methods have finished; ties count half.",
         columns=(Column("comparison"), Column("probability", "ours")),
         rows=tuple(rows),
     )
 
 
+def _improvement(grid: Grid, first: str, second: str, suite: str, at: int | None) -> Cell | None:
+    pairs = [
+        (x, y)
+        for task in grid.methods[first]
+        if task.startswith(f"{suite}:")
+        and (x := finished_square(grid, first, task, at)) is not None
+        and (y := finished_square(grid, second, task, at)) is not None
+    ]
+    if not pairs:
+        return None
+    squares = [square for pair in pairs for square in pair]
+    scores = [score_matrix([pair[side].scores for pair in pairs]) for side in (0, 1)]
+    note = ", ".join(part for part in (f"{len(pairs)} tasks", _seeds_note(squares)) if part)
+    return _estimated(probability_of_improvement, scores, squares, digits=2, note=note)
+
+
+def finished_square(grid: Grid, method: str, task: str, at: int | None) -> Square | None:
+    """None where it has not come to the step at which it is read."""
+    square = grid.square(method, task, at)
+    return square if square is not None and square.at_the_end else None
+
+
+def _estimated(
+    statistic: Callable[..., FloatArray],
+    scores: Sequence[FloatArray],
+    squares: Sequence[Square],
+    *,
+    digits: int,
+    note: str,
+) -> Cell:
+    """With an interval where every task has two runs at least: of one run, nothing is known about others."""
+    low = high = None
+    if min(len(square.runs) for square in squares) > 1:
+        found = bootstrap_interval(statistic, *scores, resamples=_RESAMPLES, seed=0)
+        low, high = found.low, found.high
+    incomplete = not all(square.complete for square in squares)
+    value = float(statistic(*scores))
+    return number(value, low, high, digits=digits, note=note, incomplete=incomplete)
+
+
+def _seeds_note(squares: Sequence[Square]) -> str:
+    if all(square.complete for square in squares):
+        return ""
+    counts = [len(square.runs) for square in squares]
+    return f"{min(counts)} to {max(counts)} of {PAPER_SEEDS} seeds a task"
+
+
 # --- aggregates ---------------------------------------------------------------------------------
 
 Statistic = Callable[[FloatArray], FloatArray]
-_STATISTICS: tuple[tuple[str, str | None, Statistic], ...] = (
-    ("mean", "mean", mean),
-    ("IQM over task means, as in the paper", "iqm", iqm_of_tasks),
-    ("IQM over runs and tasks, as in rliable", None, iqm_of_runs),
-    ("median over task means", None, median),
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One number for a whole benchmark."""
+
+    title: str
+    statistic: Statistic
+    key: str | None = None  # in the paper's table of aggregates
+    of_means: bool = True  # whether the means of tasks, which the paper gives, are enough to compute it
+
+
+_STATISTICS: tuple[Aggregate, ...] = (
+    Aggregate("mean", mean, key="mean"),
+    Aggregate("IQM over task means, as in the paper", iqm_of_tasks, key="iqm"),
+    Aggregate("IQM over runs and tasks, as in rliable", iqm_of_runs, of_means=False),
+    Aggregate("median over task means", median),
 )
-_GAP: tuple[str, str | None, Statistic] = ("optimality gap", None, optimality_gap)
+_GAP = Aggregate("optimality gap", optimality_gap, of_means=False)
 
 
 def _aggregate_table(grid: Grid, benchmark: Benchmark, methods: Sequence[str], at: int | None) -> Table:
     paper_tasks = _paper_tasks(benchmark)
-    ready = [task for task in paper_tasks if all(_at_the_end(grid, method, task, at) for method in methods)]
+    finished = [
+        {task for task in paper_tasks if finished_square(grid, method, task, at)} for method in methods
+    ]
+    begun = [tasks for tasks in finished if tasks]  # a method that is nowhere at its end decides nothing
+    ready = [task for task in paper_tasks if begun and all(task in tasks for tasks in begun)]
     groups = [paper_tasks] if ready in ([], paper_tasks) else [paper_tasks, ready]
     rows = [
         row
@@ -226,15 +270,10 @@ def _aggregate_table(grid: Grid, benchmark: Benchmark, methods: Sequence[str], a
     return Table(
         name=benchmark.name,
         title=f"{benchmark.title}: aggregates (Table {benchmark.numbers[0]})",
-        note=f"95 % stratified bootstrap intervals. {_steps_note(benchmark, at)}",
+        note=f"95 % stratified bootstrap intervals. {_notes(grid, benchmark, at)}",
         columns=_columns("aggregate", methods, benchmark.paper_methods),
         rows=tuple(rows),
     )
-
-
-def _at_the_end(grid: Grid, method: str, task: str, at: int | None) -> bool:
-    square = grid.square(method, task, at)
-    return square is not None and square.at_the_end
 
 
 def _metric_rows(
@@ -245,47 +284,45 @@ def _metric_rows(
     tasks: Sequence[str],
     at: int | None,
 ) -> list[tuple[Cell, ...]]:
-    everything = len(tasks) == len(_paper_tasks(benchmark))
     statistics = (*_STATISTICS, _GAP) if metric.normalisation else _STATISTICS
     return [
         (
-            Cell(f"{metric.title}, {title}, {len(tasks)} tasks"),
-            *(_our_aggregate(grid, method, metric, tasks, statistic, at) for method in methods),
+            Cell(f"{metric.title}, {aggregate.title}, {len(tasks)} tasks"),
+            *(_our_aggregate(grid, method, metric, tasks, aggregate.statistic, at) for method in methods),
             *(
-                _paper_cell(paper_aggregates()[benchmark.key, metric.key, key].get(method), metric.digits)
-                if everything and key is not None
-                else _recomputed(method, metric, tasks, statistic if key else None)
+                _paper_aggregate(benchmark, method, metric, tasks, aggregate)
                 for method in benchmark.paper_methods
             ),
         )
-        for title, key, statistic in statistics
+        for aggregate in statistics
     ]
+
+
+def _paper_aggregate(
+    benchmark: Benchmark, method: str, metric: Metric, tasks: Sequence[str], aggregate: Aggregate
+) -> Cell:
+    """As published, for all tasks; else from the paper's scores of single tasks, means over its seeds."""
+    if aggregate.key is not None and len(tasks) == len(_paper_tasks(benchmark)):
+        published = paper_aggregates()[benchmark.key, metric.key, aggregate.key].get(method)
+        return _paper_cell(published, metric.digits)
+    scores = paper_estimates(method)
+    if not aggregate.of_means or any(task not in scores for task in tasks):
+        return Cell(NOTHING)
+    columns = [_in_units(metric, task, np.array([scores[task].value])) for task in tasks]
+    return number(float(aggregate.statistic(np.stack(columns, axis=1))), digits=metric.digits)
 
 
 def _our_aggregate(
     grid: Grid, method: str, metric: Metric, tasks: Sequence[str], statistic: Statistic, at: int | None
 ) -> Cell:
-    squares = {task: grid.square(method, task, at) for task in tasks}
-    there = {task: square for task, square in squares.items() if square is not None and square.at_the_end}
-    if len(there) < len(tasks):
-        return Cell(NOTHING, note=f"runs on {len(there)} of {len(tasks)} tasks", incomplete=True)
-    scores = score_matrix([_in_units(metric, task, square.scores) for task, square in there.items()])
-    fewest = min(len(square.runs) for square in there.values())
-    complete = all(square.complete for square in there.values())
-    estimate = bootstrap_interval(statistic, scores, resamples=_RESAMPLES, seed=0)
-    note = "" if complete else f"{fewest} seeds or more a task"
-    return number(
-        estimate.value, estimate.low, estimate.high, digits=metric.digits, note=note, incomplete=not complete
-    )
-
-
-def _recomputed(method: str, metric: Metric, tasks: Sequence[str], statistic: Statistic | None) -> Cell:
-    """From the paper's scores of single tasks, which are means over its seeds."""
-    scores = paper_estimates(method)
-    if statistic is None or any(task not in scores for task in tasks):
-        return Cell(NOTHING)
-    columns = [_in_units(metric, task, np.array([scores[task].value])) for task in tasks]
-    return number(float(statistic(np.stack(columns, axis=1))), digits=metric.digits)
+    squares = {
+        task: square for task in tasks if (square := finished_square(grid, method, task, at)) is not None
+    }
+    if len(squares) < len(tasks):
+        return Cell(NOTHING, note=f"finished on {len(squares)} of {len(tasks)} tasks", incomplete=True)
+    scores = score_matrix([_in_units(metric, task, square.scores) for task, square in squares.items()])
+    found = list(squares.values())
+    return _estimated(statistic, [scores], found, digits=metric.digits, note=_seeds_note(found))
 
 
 def _in_units(metric: Metric, task: str, scores: FloatArray) -> FloatArray:
@@ -298,6 +335,12 @@ def _columns(first: str, ours: Sequence[str], paper: Sequence[str]) -> tuple[Col
         *(Column(method, "ours") for method in ours),
         *(Column(method, "paper") for method in paper),
     )
+
+
+def _notes(grid: Grid, benchmark: Benchmark, at: int | None) -> str:
+    """Where scores are read, and what should not be compared without a thought."""
+    runs = [run for run in grid.runs if run.suite == benchmark.suite]
+    return " ".join([_steps_note(benchmark, at), *(f"Beware: {line}." for line in mixed(runs))])
 
 
 def _steps_note(benchmark: Benchmark, at: int | None) -> str:

@@ -16,8 +16,11 @@ from ogspr.analysis.statistics import bootstrap_interval, mean
 from ogspr.reference import read_table
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
 
-_NEEDED = {"task", "method", "seed", "collector", "loss", "value_per_dimension", "run"}
+_PREDICTOR = ("task", "method", "seed", "collector", "collector_seed", "loss")
+_SETTINGS = ("updates", "episodes", "batch_size", "policy", "probe_seed")
+_NEEDED = {*_PREDICTOR, *_SETTINGS, "value_per_dimension"}
 _LOSSES = {"state": "state from h", "next_state": "next state from z"}
+_SUM = "sum of both"
 _DIGITS = 3
 
 
@@ -27,15 +30,34 @@ class ProbeLoss:
 
     task: str
     method: str  # as the paper calls it
+    seed: str
+    collector: tuple[str, str]  # method and seed
     loss: str
-    run: str
+    settings: tuple[str, ...]  # with which it was trained
     value: float
 
 
-def find_losses(paths: Iterable[Path]) -> list[ProbeLoss]:
-    """From all csv files below `paths` that are of this kind; none is counted twice."""
+def find_losses(paths: Iterable[Path]) -> tuple[list[ProbeLoss], list[str]]:
+    """From all csv files below `paths` that are of this kind, and a line for what was left out.
+
+    A predictor counts once; numbers of probes with other settings are not mixed.
+    """
     files = dict.fromkeys(file.resolve() for path in paths for file in _csv_files(path))
-    return [loss for file in files for loss in _losses_in(file)]
+    found = [loss for file in files for loss in _losses_in(file)]
+    warnings = []
+    settings = sorted({loss.settings for loss in found}, key=_thoroughness, reverse=True)
+    if len(settings) > 1:
+        kept, *others = (", ".join(map(" ".join, zip(_SETTINGS, each, strict=True))) for each in settings)
+        warnings.append(
+            f"probes with different settings: shown are those with {kept}, not {'; '.join(others)}"
+        )
+        found = [loss for loss in found if loss.settings == settings[0]]
+    unique = {(loss.task, loss.method, loss.seed, loss.collector, loss.loss): loss for loss in found}
+    if len(unique) < len(found):
+        warnings.append(
+            f"{len(found) - len(unique)} losses of probing were found twice; the later ones count"
+        )
+    return list(unique.values()), warnings
 
 
 def probing_table(losses: Sequence[ProbeLoss]) -> Table | None:
@@ -52,14 +74,11 @@ def probing_table(losses: Sequence[ProbeLoss]) -> Table | None:
     rows = [
         (
             Cell(f"{task.partition(':')[2]}, {title}"),
-            *(
-                _our_cell([f for f in losses if (f.task, f.method, f.loss) == (task, name, loss)])
-                for name in ours
-            ),
-            *(_paper_cell(published.get((task, method, loss))) for method in paper),
+            *(_our_cell([f for f in losses if (f.task, f.method) == (task, name)], kinds) for name in ours),
+            *(_paper_cell([published.get((task, method, kind)) for kind in kinds]) for method in paper),
         )
         for task in tasks
-        for loss, title in _LOSSES.items()
+        for title, kinds in _rows().items()
     ]
     return Table(
         name="probing",
@@ -102,30 +121,54 @@ def _loss(row: dict[str, str]) -> ProbeLoss | None:
         value = float(row["value_per_dimension"])
     except (TypeError, ValueError):
         return None
-    if not np.isfinite(value) or row["loss"] not in _LOSSES:
+    if not np.isfinite(value) or row["loss"] not in _LOSSES or any(row[name] is None for name in _SETTINGS):
         return None
-    method = PAPER_NAMES.get(row["method"], row["method"])
-    return ProbeLoss(row["task"], method, row["loss"], row["run"], value)
+    return ProbeLoss(
+        row["task"],
+        PAPER_NAMES.get(row["method"], row["method"]),
+        row["seed"],
+        (row["collector"], row["collector_seed"]),
+        row["loss"],
+        tuple(row[name] for name in _SETTINGS),
+        value,
+    )
 
 
-def _our_cell(losses: Sequence[ProbeLoss]) -> Cell:
-    by_run: dict[str, list[float]] = {}
-    for found in losses:
-        by_run.setdefault(found.run, []).append(found.value)
-    if not by_run:
+def _thoroughness(settings: tuple[str, ...]) -> tuple[int, ...]:
+    """More updates first, then more episodes."""
+    return tuple(int(text) if text.isdecimal() else 0 for text in settings)
+
+
+def _rows() -> dict[str, tuple[str, ...]]:
+    """Title of a row, and the losses that are added up in it."""
+    return {title: (kind,) for kind, title in _LOSSES.items()} | {_SUM: tuple(_LOSSES)}
+
+
+def _our_cell(losses: Sequence[ProbeLoss], kinds: Sequence[str]) -> Cell:
+    """Of each run the mean over collectors, of these the mean over seeds."""
+    by_seed: dict[str, list[float]] = {}
+    for seed in dict.fromkeys(found.seed for found in losses):
+        means = [[f.value for f in losses if (f.seed, f.loss) == (seed, kind)] for kind in kinds]
+        if all(means):
+            by_seed[seed] = [fmean(values) for values in means]
+    if not by_seed:
         return Cell(NOTHING)
-    means = np.array([[fmean(values)] for values in by_run.values()])
-    incomplete = len(means) < PAPER_SEEDS
-    note = f"{len(means)} of {PAPER_SEEDS} seeds" if incomplete else ""
-    if len(means) == 1:
-        return number(float(means[0, 0]), digits=_DIGITS, note=note, incomplete=incomplete)
-    estimate = bootstrap_interval(mean, means)
+    values = np.array([[sum(parts)] for parts in by_seed.values()])
+    incomplete = len(values) < PAPER_SEEDS
+    note = f"{len(values)} of {PAPER_SEEDS} seeds" if incomplete else ""
+    if len(values) == 1:
+        return number(float(values[0, 0]), digits=_DIGITS, note=note, incomplete=incomplete)
+    estimate = bootstrap_interval(mean, values)
     return number(
         estimate.value, estimate.low, estimate.high, digits=_DIGITS, note=note, incomplete=incomplete
     )
 
 
-def _paper_cell(row: dict[str, str] | None) -> Cell:
-    if row is None:
+def _paper_cell(rows: Sequence[dict[str, str] | None]) -> Cell:
+    """A single number with its interval; a sum without one: the paper's runs are not published."""
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
         return Cell(NOTHING)
-    return number(*(float(row[name]) for name in ("value", "ci_low", "ci_high")), digits=_DIGITS)
+    if len(known) > 1:
+        return number(sum(float(row["value"]) for row in known), digits=_DIGITS)
+    return number(*(float(known[0][name]) for name in ("value", "ci_low", "ci_high")), digits=_DIGITS)

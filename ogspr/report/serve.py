@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import ipaddress
 import json
 import mimetypes
 import re
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from ogspr.analysis.runs import RunResult, checked_folders, read_run
+from ogspr.analysis.runs import RunResult, checked_folders, read_run, run_folders
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.report.build import make_report
@@ -31,7 +33,8 @@ _NO_HEADERS: Mapping[str, str] = {}
 class Watcher:
     """The document of some runs as they are now.
 
-    Runs whose files have not changed are not read again: hundreds of finished ones cost nothing.
+    Runs whose files have not changed are not read again; where no run has anything new, the document is the
+    same as before, to the byte.
     """
 
     def __init__(self, paths: Sequence[Path], title: str) -> None:
@@ -40,6 +43,7 @@ class Watcher:
         self._read: dict[Path, tuple[object, RunResult]] = {}
         self._videos: list[Path] = []
         self._document = b""
+        self._stamps: object = None  # of the runs that are in it
         self._made = -_FRESH_SECONDS
         self._one_at_a_time = threading.Lock()
 
@@ -47,8 +51,7 @@ class Watcher:
         """As JSON."""
         with self._one_at_a_time:
             if time.monotonic() - self._made >= _FRESH_SECONDS:
-                report = make_report(self._paths, read=self._remembered)
-                self._document = document_json(report.document(self._title, self._address)).encode()
+                self._look()
                 self._made = time.monotonic()
             return self._document
 
@@ -56,8 +59,16 @@ class Watcher:
         """The file that a document called by this address; None for all other files of this machine."""
         kind, _, rest = address.partition("/")
         number = rest.partition("/")[0]
-        known = kind == "videos" and number.isdecimal() and int(number) < len(self._videos)
-        return self._videos[int(number)] if known else None
+        numbered = {str(place): path for place, path in enumerate(self._videos)}
+        return numbered.get(number) if kind == "videos" else None
+
+    def _look(self) -> None:
+        folders = [folder for path in self._paths for folder in run_folders(path)[0]]
+        stamps = [(folder, _stamp(folder)) for folder in folders]
+        if stamps != self._stamps:
+            report = make_report(self._paths, read=self._remembered)
+            self._document = document_json(report.document(self._title, self._address)).encode()
+            self._stamps = stamps
 
     def _address(self, path: Path) -> str:
         if path not in self._videos:
@@ -92,10 +103,13 @@ def make_server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
 
     class Handler(_Handler):
         watched = watcher
-        local_only = _is_loopback(host)
+        names = (*_LOCAL_NAMES, _shown(host)) if _is_loopback(host) else None
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     try:
-        return ThreadingHTTPServer((host, port), Handler)
+        return Server((host, port), Handler)
     except (OSError, OverflowError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise UserError(
@@ -107,10 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
     """Reads only; answers three kinds of address."""
 
     watched: Watcher
-    local_only: bool
+    names: tuple[str, ...] | None  # by which this machine may be asked; None: by any
 
     def do_GET(self) -> None:
-        if self.local_only and not self._asked_by_this_machine():
+        if self.names is not None and self._name_asked_for() not in self.names:
             # A page from elsewhere that calls this machine by a name of its own must not read along.
             self.send_error(HTTPStatus.FORBIDDEN, "served for this machine only")
         elif self.path == "/":
@@ -125,14 +139,19 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_arguments: object) -> None:
         """Nobody wants a line for each look."""
 
-    def _asked_by_this_machine(self) -> bool:
-        host = self.headers.get("Host", "")
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        return name in _LOCAL_NAMES
+    def _name_asked_for(self) -> str:
+        """Without the port."""
+        host: str = self.headers.get("Host", "")
+        return host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
 
     def _send_document(self) -> None:
         try:
-            self._send(self.watched.document(), "application/json")
+            document = self.watched.document()
+            tag = f'"{hashlib.sha256(document).hexdigest()}"'
+            if self.headers.get("If-None-Match") == tag:  # the browser has it, and need not read it again
+                self._send(b"", "application/json", HTTPStatus.NOT_MODIFIED, {"ETag": tag})
+            else:
+                self._send(document, "application/json", headers={"ETag": tag})
         except UserError as error:
             self._send(json.dumps({"error": str(error)}).encode(), "application/json", HTTPStatus.CONFLICT)
 
@@ -143,16 +162,19 @@ class _Handler(BaseHTTPRequestHandler):
         status: HTTPStatus = HTTPStatus.OK,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
+        with contextlib.suppress(ConnectionError):  # whoever asked has gone
+            self._write(data, kind, status, headers)
+
+    def _write(self, data: bytes, kind: str, status: HTTPStatus, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
-        self.send_header("Cache-Control", "no-store")
+        self.send_header("Cache-Control", "no-cache")  # kept, but asked about every time
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        with contextlib.suppress(ConnectionError):  # whoever asked has gone
-            self.wfile.write(data)
+        self.wfile.write(data)
 
     def _send_file(self, path: Path) -> None:
         try:
@@ -183,7 +205,8 @@ def _stamp(path: Path) -> object:
     """Changes when a run has something new."""
     folder = RunFolder(path)
     stamps = []
-    for file in (folder.config, folder.manifest, folder.evaluation_table):
+    tables = (folder.evaluation_table, folder.train_table, folder.system_table)
+    for file in (folder.config, folder.manifest, *tables, folder.videos):
         with contextlib.suppress(OSError):
             found = file.stat()
             stamps.append((file.name, found.st_mtime_ns, found.st_size))

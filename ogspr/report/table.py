@@ -12,6 +12,10 @@ Group = Literal["", "ours", "paper"]
 NOTHING = "\N{EN DASH}"
 _LATEX = {
     "\\": r"\textbackslash{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
     "&": r"\&",
     "%": r"\%",
     "$": r"\$",
@@ -23,8 +27,7 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     NOTHING: "--",
 }
-_MARKDOWN = ("\\", "|", "*", "_", "<", "`", "[")
-_GROUP_TITLES = {"ours": "ours", "paper": "paper"}
+_MARKDOWN = {sign: f"\\{sign}" for sign in "\\|*_`[~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Column:
 
     @property
     def full_title(self) -> str:
-        return f"{self.title} ({_GROUP_TITLES[self.group]})" if self.group else self.title
+        return f"{self.title} ({self.group})" if self.group else self.title
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def latex(table: Table) -> str:
         "% needs \\usepackage{booktabs}",
         "\\begin{table}",
         "  \\centering",
-        f"  \\caption{{{_plain_latex(' '.join(part for part in (table.title, table.note) if part))}}}",
+        f"  \\caption{{{_plain_latex('. '.join(part for part in (table.title, table.note) if part))}}}",
         f"  \\label{{tab:{table.name}}}",
         f"  \\begin{{tabular}}{{{alignment}}}",
         "    \\toprule",
@@ -190,12 +193,13 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    return f"    {' & '.join(cells)} \\\\"
+    """Begun with an empty group: a bracket would belong to the end of the row before."""
+    return f"    {{}}{' & '.join(cells)} \\\\"
 
 
 def _plain_markdown(text: str) -> str:
     """Text that Markdown shows as it is; names of folders may hold anything."""
-    return " ".join("".join(f"\\{sign}" if sign in _MARKDOWN else sign for sign in text).split())
+    return " ".join("".join(_MARKDOWN.get(sign, sign) for sign in text).split())
 
 
 def _plain_latex(text: str) -> str:

@@ -24,7 +24,7 @@ from ogspr.records.display import resident_bytes
 from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
-from ogspr.records.structure import plain
+from ogspr.records.structure import flat, plain
 from ogspr.train.device import usable_cores, usable_device, use_cpu_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
@@ -34,6 +34,7 @@ from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learner
 from ogspr.train.options import TrainOptions
 from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
+from ogspr.train.recipes import recipe
 from ogspr.train.run_config import RunConfig, read_config, write_config
 from ogspr.train.run_records import RunRecords
 from ogspr.train.signals import Stopped, StopRequest
@@ -388,7 +389,17 @@ class Session:
             cuda=torch.version.cuda,
             parameters=learner.agent.parameter_count,
             seeds=len(self._request.seeds),
+            changed=self._changed_settings(),
         )
+
+    def _changed_settings(self) -> dict[str, Any]:
+        """What decides how this run learns and is not as in its preset, by the names of the command line."""
+        request = self._request
+        usual, ours = (
+            dict(flat({"agent": plain(options.agent), "env": plain(options.env)}))
+            for options in (recipe(request.preset, request.task), request.options)
+        )
+        return {name: value for name, value in ours.items() if usual.get(name) != value}
 
     def _check_changes(self, folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
         """Refuses to go on with a run under settings that would make another run of it."""

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -39,6 +41,10 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
         ("10000,20000,1,5.0,500,truncated,", "at agent step 10000 has 1 of 2 episodes"),
         ("ten,20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
         ("10000", "1 rows of eval.csv are damaged"),
+        ("-5,20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
+        ("1e30,20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
+        (f"{10**30},20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
+        ("10000,20000,1,1e308,500,truncated,", "has a score that is no number"),
     ],
 )
 def test_an_evaluation_that_cannot_be_used_is_named_and_left_out(tmp_path, row, problem):
@@ -65,6 +71,13 @@ def broken(path):
         lambda run: (run / "config.json").write_text(json.dumps({"model": "resnet"})),
         "foreign: task is None",
     )
+    for place, steps in enumerate(("abc", None, [1], 0, -3, 10**30)):
+        folder = write_run(path / f"steps-{place}", {0: 1.0}, agent_steps=steps)
+        yield folder, lambda run: run, "options.agent_steps is"
+    for place, task in enumerate(("walker", "", "dmc:", ":x", "dmc:\ud800", "dmc:a\nb")):
+        yield write_run(path / f"task-{place}", {0: 1.0}, task=task), lambda run: run, "no task is called"
+    nested = "[" * 100_000 + "]" * 100_000
+    yield write_run(path / "deep", {0: 1.0}), lambda run: (run / "config.json").write_text(nested), "damaged"
     yield write_run(path / "no-eval", {0: 1.0}), lambda run: (run / "eval.csv").unlink(), "no evaluation yet"
     yield (
         write_run(path / "empty", {0: 1.0}),
@@ -105,6 +118,32 @@ def test_a_folder_without_runs_is_named_and_a_file_refused(tmp_path):
     assert collect([tmp_path / "empty"]).skipped == ((tmp_path / "empty", "no run is in it"),)
     with pytest.raises(UserError, match="is no folder"):
         collect([tmp_path / "nothing"])
+
+
+def test_linked_runs_are_named(tmp_path):
+    write_run(tmp_path / "elsewhere" / "a", {0: 1.0})
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "elsewhere" / "a")
+    (tmp_path / "runs" / "loop").symlink_to(tmp_path / "runs")
+    collection = collect([tmp_path / "runs"])
+    assert collection.runs == ()
+    assert collection.skipped == ((tmp_path / "runs" / "link", "is a link; give the folder it leads to"),)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
+    write_run(tmp_path / "a", {0: 1.0})
+    (tmp_path / "closed").mkdir()
+    real = os.scandir
+
+    def scandir(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    collection = collect([tmp_path])
+    assert len(collection.runs) == 1
+    assert collection.skipped == ((tmp_path / "closed", "cannot be read: Permission denied"),)
 
 
 def test_columns_of_a_table(tmp_path):

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from ogspr.report.document import Cell, Document, FinalScore, RunDocument, Series, TableDocument, TaskCurves
+from ogspr.report.document import (
+    Cell,
+    Document,
+    FinalScore,
+    RunDocument,
+    Score,
+    Series,
+    TableDocument,
+    TaskCurves,
+)
 
 TASKS = ("dmc:cartpole-swingup", "dmc:cheetah-run", "dmc:hopper-hop", "dmc:walker-walk", "atari:Breakout")
 METHODS = ("ogspr", "ogspr-without-observation")
@@ -24,6 +33,7 @@ def empty() -> Document:
         "warnings": [],
         "skipped": [],
         "tables": [],
+        "scores": [],
         "curves": [],
         "runs": [],
     }
@@ -59,6 +69,7 @@ def example(
             {"method": "MR.Q", "score": 705.0, "agent_steps": 500_000},
         ]
         document["curves"].append(TaskCurves(task=task, series=groups + published_curves, paper=paper))
+        document["scores"] += [score(task, series) for series in groups]
     document["tables"] = [
         scores_table("main", "Scores at 500k agent steps", tasks),
         scores_table("ablations", "Ablations", tasks[:3]),
@@ -66,6 +77,19 @@ def example(
     document["warnings"] = ["runs/dmc-hopper-hop/ogspr/seed-2: 3 evaluations have fewer than 10 episodes"]
     document["skipped"] = [{"folder": "runs/old/seed-0", "reason": "has no config.json"}]
     return document
+
+
+def score(task: str, series: Series) -> Score:
+    return {
+        "task": task,
+        "method": series["method"],
+        "runs": len(series["runs"]),
+        "finished": len(series["runs"]),
+        "agent_steps": series["agent_steps"][-1],
+        "score": series["mean"][-1],
+        "note": "3 of 5 seeds",
+        "incomplete": True,
+    }
 
 
 def run(

@@ -9,12 +9,16 @@ import pytest
 from rich.console import Console
 
 from ogspr.errors import UserError
-from ogspr.report import build
+from ogspr.report import build, compose
 from ogspr.report.build import make_report, write_report
 from tests.analysis.folders import MANIFEST, write_run, write_table
 from tests.report.test_paper_tables import TASKS, write_grid
 
-PROBE_HEADER = ("task", "method", "seed", "collector", "collector_seed", "loss", "value_per_dimension", "run")
+PROBE_HEADER = (
+    *("task", "method", "seed", "collector", "collector_seed", "loss", "value_per_dimension"),
+    *("updates", "episodes", "batch_size", "policy", "probe_seed"),
+)
+THOROUGH, QUICK = (100_000, 30, 256, "last", 0), (10, 2, 256, "last", 0)
 
 
 def console():
@@ -32,16 +36,66 @@ def test_one_command_writes_tables_figures_and_a_page(tmp_path):
     screen = console()
     write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
     tables = {path.name for path in (tmp_path / "out" / "tables").iterdir()}
-    names = ("main", "main-tasks", "ablations", "ablations-tasks", "improvement", "runtime")
+    names = ("main", "main-tasks", "ablations", "ablations-tasks", "improvement")
     assert tables == {f"{name}.{kind}" for name in names for kind in ("md", "tex", "csv")}
     figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     kinds = ("curves", "aggregate", "improvement", "profile")
     assert figures == {f"{name}-dmc.{kind}" for name in kinds for kind in ("png", "pdf")}
-    assert "12 runs, 2 methods, 3 tasks: 6 tables, 4 figures" in screen.file.getvalue()
+    assert "12 runs, 2 methods, 3 tasks: 5 tables, 4 figures" in screen.file.getvalue()
     document = document_in(tmp_path / "out" / "report.html")
     assert len(document["runs"]) == 12
     assert [curves["task"] for curves in document["curves"]] == sorted(TASKS[:3])
     assert {run["method"] for run in document["runs"]} == {"OG-SPR", "OG-SPR - SP"}
+
+
+def test_what_an_earlier_report_has_left_does_not_stay_beside_the_new_one(tmp_path):
+    write_grid(tmp_path / "two", TASKS[:3], seeds=2)
+    write_grid(tmp_path / "two", TASKS[:3], seeds=2, preset="ogspr-sp")
+    write_run(tmp_path / "one" / "a", {0: 1.0})
+    write_report([tmp_path / "two"], tmp_path / "out", None, console())
+    (tmp_path / "out" / "tables" / "mine.md").write_text("kept")
+    write_report([tmp_path / "one"], tmp_path / "out", None, console())
+    tables = {path.stem for path in (tmp_path / "out" / "tables").iterdir()}
+    assert tables == {"main", "main-tasks", "mine"}
+    assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} == {"curves-dmc"}
+
+
+def test_figures_are_read_at_the_same_step_as_tables(tmp_path):
+    write_grid(tmp_path / "runs", TASKS[:3], seeds=2, step=5000)
+    for at, expected in ((None, False), (5000, True)):
+        write_report([tmp_path / "runs"], tmp_path / str(at), at, console())
+        assert (tmp_path / str(at) / "figures" / "improvement-dmc.png").exists() == expected
+
+
+@pytest.mark.parametrize("name", [r"$\foo$", "_hidden", "a" * 300, "%s{}", "ünï"])
+def test_strange_names_are_only_names(tmp_path, name):
+    write_run(tmp_path / "runs" / "a", {0: 1.0}, task=f"dmc:{name}", preset=name)
+    write_report([tmp_path / "runs"], tmp_path / "out", None, console())
+    document = document_in(tmp_path / "out" / "report.html")
+    assert (document["runs"][0]["task"], document["runs"][0]["method"]) == (f"dmc:{name}", name)
+
+
+def test_the_page_has_the_scores_of_the_tables(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0, 5000: 100.0}, seed=0)
+    write_run(tmp_path / "runs" / "b", {0: 3.0}, seed=1)
+    write_run(tmp_path / "runs" / "again", {0: 50.0}, seed=0)
+    (score,) = make_report([tmp_path / "runs"]).document("t", str)["scores"]
+    assert (score["runs"], score["agent_steps"], score["score"]) == (2, 0, 2.0)
+    assert score["note"] == "2 of 5 seeds, at 0 of 500 000 agent steps"
+    assert score["incomplete"]
+
+
+def test_videos_that_cannot_be_read_cost_no_page(tmp_path, monkeypatch):
+    videos = write_run(tmp_path / "runs" / "a", {0: 1.0}) / "videos"
+    videos.mkdir()
+    (videos / "best.mp4").write_bytes(b"12345")
+
+    def refuse(_path):
+        raise PermissionError("no")
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    videos_of = compose._Videos(str).of
+    assert videos_of(videos) == []
 
 
 def test_figures_are_the_same_for_the_same_numbers(tmp_path):
@@ -61,6 +115,7 @@ def test_broken_folders_and_mixed_versions_are_told(tmp_path):
     write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
     text = screen.file.getvalue()
     assert "different versions of ogspr: 0.1.0 (1 runs), 9.9 (1 runs)" in text
+    assert "Beware: " in (tmp_path / "out" / "tables" / "main.tex").read_text()
     assert "the evaluation at agent step 5000 has a score that is no number" in text
     assert "c[bold]: " in text
     document = document_in(tmp_path / "out" / "report.html")
@@ -81,21 +136,50 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
         write_report([tmp_path / "runs"], tmp_path / "out", None, console())
 
 
+def probe_row(seed, collector, loss, value, settings=THOROUGH):
+    return ("dmc:cheetah-run", "ogspr", seed, collector, seed, loss, value, *settings)
+
+
+def probing(path):
+    report = make_report([path, path / "runs"])
+    (table,) = (table for table in report.tables if table.name == "probing")
+    return {row[0].text: row[1:] for row in table.rows}, report.warnings
+
+
 def test_losses_of_probing_become_a_table(tmp_path):
     write_run(tmp_path / "runs" / "a", {0: 1.0}, task="dmc:cheetah-run")
     rows = [
-        ("dmc:cheetah-run", "ogspr", seed, collector, seed, "state", value, f"run-{seed}")
-        for seed, collector, value in ((1, "ogspr", 0.2), (1, "ogspr-sp", 0.4), (2, "ogspr", 0.5))
+        probe_row(1, "ogspr", "state", 0.2),
+        probe_row(1, "ogspr-sp", "state", 0.4),
+        probe_row(2, "ogspr", "state", 0.5),
+        probe_row(2, "ogspr", "next_state", 1.5),
+        probe_row(3, "ogspr", "state", "nan"),
     ]
-    rows.append(("dmc:cheetah-run", "ogspr", 3, "ogspr", 3, "state", "nan", "run-3"))
     write_table(tmp_path / "runs" / "probe.csv", PROBE_HEADER, rows)
-    (table,) = (t for t in make_report([tmp_path / "runs", tmp_path]).tables if t.name == "probing")
-    state, next_state = table.rows
-    assert state[0].text == "cheetah-run, state from h"
-    assert state[1].value == pytest.approx((0.3 + 0.5) / 2)  # collectors first, then seeds
-    assert state[1].note == "2 of 5 seeds"
-    assert next_state[1].value is None
-    assert [cell.value for cell in state[2:]] == [0.035, 0.0399, 3.729]
+    table, warnings = probing(tmp_path)
+    ours, *paper = table["cheetah-run, state from h"]
+    assert ours.value == pytest.approx((0.3 + 0.5) / 2)  # collectors first, then seeds
+    assert ours.note == "2 of 5 seeds"
+    assert [cell.value for cell in paper] == [0.035, 0.0399, 3.729]
+    assert table["cheetah-run, next state from z"][0].text == "1.500"  # one seed: no interval
+    both, *paper = table["cheetah-run, sum of both"]
+    assert both.value == 2.0  # of the seed that has both
+    assert paper[0].value == pytest.approx(0.035 + 1.6)
+    assert warnings == ()
+
+
+def test_probes_with_other_settings_are_not_mixed_and_none_counts_twice(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0}, task="dmc:cheetah-run")
+    thorough = [probe_row(1, "ogspr", "state", 0.1)]
+    write_table(tmp_path / "runs" / "one.csv", PROBE_HEADER, thorough)
+    write_table(tmp_path / "runs" / "copy.csv", PROBE_HEADER, thorough)
+    write_table(tmp_path / "runs" / "quick.csv", PROBE_HEADER, [probe_row(1, "ogspr", "state", 0.9, QUICK)])
+    table, (mixed, twice) = probing(tmp_path)
+    assert table["cheetah-run, state from h"][0].value == 0.1
+    assert table["cheetah-run, state from h"][0].note == "1 of 5 seeds"
+    assert "shown are those with updates 100000" in mixed
+    assert "not updates 10," in mixed
+    assert "1 losses of probing were found twice" in twice
 
 
 def test_tables_of_other_kinds_are_no_losses(tmp_path):

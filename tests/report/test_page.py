@@ -1,5 +1,6 @@
 """The page of `ogspr report` and `ogspr watch`, in a real browser where there is one."""
 
+import base64
 import itertools
 import json
 import math
@@ -538,6 +539,24 @@ def test_runs_without_rows_say_so(tab: Page, tmp_path: Path):
         "train.csv has no rows yet.",
         "system.csv has no rows yet.",
     ]
+    assert tab.errors == []
+
+
+@in_browser
+def test_a_gif_is_a_picture(tab: Page, tmp_path: Path):
+    dot = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+    document = documents.example(tasks=documents.TASKS[:1], methods=documents.METHODS[:1], seeds=1)
+    (tmp_path / "large.gif").write_bytes(base64.b64decode(dot.partition(",")[2]))
+    document["runs"][0]["videos"] = [
+        {"name": "best.gif", "source": dot},
+        {"name": "large.gif", "source": "large.gif"},
+    ]
+    tab.open_text(tmp_path, page(document))
+    go(tab, "#runs")
+    tab.click("tbody .folder")
+    tab.wait(
+        "[...document.querySelectorAll('.videos img')].filter(one => one.naturalWidth === 1).length === 2"
+    )
     assert tab.errors == []
 
 

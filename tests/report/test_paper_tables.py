@@ -6,7 +6,7 @@ from ogspr.analysis.runs import collect
 from ogspr.reference import paper_estimates, paper_scores
 from ogspr.report.paper_tables import benchmark_tables, improvement_table
 from ogspr.report.table import NOTHING
-from tests.analysis.folders import write_run
+from tests.analysis.folders import MANIFEST, write_run
 
 TASKS = [task for task in paper_estimates("OG-SPR") if task.startswith("dmc:")]
 GAMES = [task for task in paper_estimates("OG-SPR") if task.startswith("atari:")]
@@ -80,9 +80,9 @@ def test_what_is_missing_is_not_averaged_over(tmp_path):
     write_grid(tmp_path, TASKS[:4], seeds=2)
     main = tables_of(tmp_path)["main"]
     everything = cell(main, "score, mean, 28 tasks", "OG-SPR")
-    assert (everything.text, everything.note) == (NOTHING, "runs on 4 of 28 tasks")
+    assert (everything.text, everything.note) == (NOTHING, "finished on 4 of 28 tasks")
     part = cell(main, "score, mean, 4 tasks", "OG-SPR")
-    assert part.note == "2 seeds or more a task"
+    assert part.note == "2 to 2 of 5 seeds a task"
     assert part.incomplete
     papers = cell(main, "score, mean, 4 tasks", "MR.Q", "paper")
     assert papers.value == np.mean([paper_scores("MR.Q")[task] for task in TASKS[:4]])
@@ -93,7 +93,7 @@ def test_what_is_missing_is_not_averaged_over(tmp_path):
 def test_runs_that_are_not_so_far_have_a_note_and_no_part_in_aggregates(tmp_path):
     write_grid(tmp_path, TASKS, step=50_000, seeds=2)
     tables = tables_of(tmp_path)
-    assert cell(tables["main"], "score, mean, 28 tasks", "OG-SPR").note == "runs on 0 of 28 tasks"
+    assert cell(tables["main"], "score, mean, 28 tasks", "OG-SPR").note == "finished on 0 of 28 tasks"
     note = "2 of 5 seeds, at 50 000 of 500 000 agent steps"
     assert cell(tables["main-tasks"], "walker-walk", "OG-SPR").note == note
 
@@ -124,7 +124,55 @@ def test_the_better_method_is_likely_to_be_better(tmp_path):
     write_grid(tmp_path, TASKS[:3], preset="ogspr-op", offset=-10.0)
     table = improvement_table(make_grid(collect([tmp_path]).runs))
     values = {found[0].text: found[1].value for found in table.rows}
-    assert values == {"OG-SPR beats OG-SPR - OP": 1.0, "OG-SPR - OP beats OG-SPR": 0.0}
+    assert values == {"OG-SPR beats OG-SPR - OP, dmc": 1.0}
+
+
+def test_runs_before_the_end_and_other_suites_have_no_part_in_an_improvement(tmp_path):
+    for preset, offset in (("ogspr", 0.0), ("ogspr-op", 10.0)):
+        write_grid(tmp_path, TASKS[:1], preset=preset, offset=offset)
+        write_grid(tmp_path, TASKS[1:2], preset=preset, step=5000, offset=-offset)
+        write_grid(tmp_path, GAMES[:1], preset=preset, step=100_000, offset=-offset)
+    table = improvement_table(make_grid(collect([tmp_path]).runs))
+    values = {found[0].text: (found[1].value, found[1].note) for found in table.rows}
+    assert values == {
+        "OG-SPR beats OG-SPR - OP, dmc": (0.0, "1 tasks"),
+        "OG-SPR beats OG-SPR - OP, atari": (1.0, "1 tasks"),
+    }
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    write_grid(tmp_path, TASKS, seeds=1)
+    write_grid(tmp_path, TASKS, seeds=1, preset="anonmethod")
+    tables = tables_of(tmp_path)
+    cells = [
+        cell(tables["main"], "score, mean, 28 tasks", "OG-SPR"),
+        cell(tables["main-tasks"], "walker-walk", "OG-SPR"),
+        improvement_table(make_grid(collect([tmp_path]).runs)).rows[0][1],
+    ]
+    assert [(found.low, found.high, "[" in found.text) for found in cells] == [(None, None, False)] * 3
+
+
+def test_a_method_that_has_just_begun_takes_nothing_from_the_others(tmp_path):
+    write_grid(tmp_path, TASKS[:3])
+    write_grid(tmp_path, TASKS[:1], preset="mrq", seeds=1, step=5000)
+    main = tables_of(tmp_path)["main"]
+    assert cell(main, "score, mean, 3 tasks", "OG-SPR").value is not None
+    assert cell(main, "score, mean, 3 tasks", "MR.Q").note == "finished on 0 of 3 tasks"
+
+
+def test_the_median_of_the_paper_is_computed_from_its_tasks(tmp_path):
+    write_grid(tmp_path, TASKS)
+    main = tables_of(tmp_path)["main"]
+    row_name = "score, median over task means, 28 tasks"
+    expected = np.median([paper_scores("MR.Q")[task] for task in TASKS])
+    assert cell(main, row_name, "MR.Q", "paper").value == expected
+
+
+def test_tables_say_what_was_mixed(tmp_path):
+    write_run(tmp_path / "a", {500_000: 1.0}, seed=0)
+    write_run(tmp_path / "b", {500_000: 1.0}, seed=1, manifest=MANIFEST | {"ogspr": "9.9"})
+    note = tables_of(tmp_path)["main-tasks"].note
+    assert "Beware: runs of dmc were made with different versions of ogspr" in note
 
 
 def test_methods_on_different_tasks_are_not_compared(tmp_path):

@@ -4,6 +4,8 @@ import contextlib
 import http.client
 import io
 import json
+import socket
+import struct
 import threading
 
 import pytest
@@ -12,6 +14,7 @@ from rich.console import Console
 from ogspr.analysis.runs import read_run
 from ogspr.errors import UserError
 from ogspr.report import serve as module
+from ogspr.report.build import make_report
 from ogspr.report.serve import Watcher, make_server, serve
 from tests.analysis.folders import write_run
 
@@ -110,6 +113,7 @@ def test_only_videos_of_runs_are_served(tmp_path, monkeypatch):
             "/secret.mp4",
             "/videos/1/x.mp4",
             "/videos/-1/x.mp4",
+            f"/videos/{'9' * 5000}/x.mp4",
             "/videos/0x0/x",
             "/../secret.mp4",
             "/videos/../../secret.mp4",
@@ -127,6 +131,50 @@ def test_a_page_from_elsewhere_cannot_read_along(tmp_path):
             assert ask(port, "/data.json", Host=host)[0] == 403, host
         for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}", "localhost"):
             assert ask(port, "/data.json", Host=host)[0] == 200, host
+
+
+def test_what_has_not_changed_is_not_made_or_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_FRESH_SECONDS", 0.0)
+    run = write_run(tmp_path / "a", {0: 1.0})
+    made = []
+    monkeypatch.setattr(module, "make_report", lambda *a, **k: made.append(1) or make_report(*a, **k))
+    with served([tmp_path]) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", "/data.json")
+        first = connection.getresponse()
+        body, tag = first.read(), first.headers["ETag"]
+        assert ask(port, "/data.json") == (200, body)
+        assert ask(port, "/data.json", **{"If-None-Match": tag}) == (304, b"")
+        assert len(made) == 1
+        with (run / "eval.csv").open("a") as file:
+            file.write("5000,10000,1,7.0,500,truncated,\n5000,10000,2,9.0,500,truncated,\n")
+        assert ask(port, "/data.json", **{"If-None-Match": tag})[0] == 200
+        assert len(made) == 2
+
+
+@pytest.mark.parametrize(("host", "name"), [("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")])
+def test_other_loopback_addresses(tmp_path, host, name):
+    write_run(tmp_path / "a", {0: 1.0})
+    try:
+        served_there = served([tmp_path], host)
+        with served_there as port:
+            connection = http.client.HTTPConnection(host, port, timeout=30)
+            connection.request("GET", "/data.json", headers={"Host": f"{name}:{port}"})
+            assert connection.getresponse().status == 200
+    except UserError:
+        pytest.skip(f"{host} is no address of this machine")
+
+
+def test_whoever_hangs_up_disturbs_nobody(tmp_path, capfd):
+    write_run(tmp_path / "a", {0: 1.0})
+    with served([tmp_path]) as port:
+        for _ in range(5):
+            caller = socket.create_connection(("127.0.0.1", port))
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            caller.sendall(b"GET /data.json HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            caller.close()  # at once, with a reset
+        assert ask(port, "/data.json")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_other_methods_are_refused(tmp_path):

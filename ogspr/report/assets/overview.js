@@ -1,7 +1,7 @@
 // The first view: how much there is, how far it is, what deserves attention.
 (() => {
   const { element } = ogspr.dom;
-  const { count, mean, score, short } = ogspr.numbers;
+  const { count, score, short } = ogspr.numbers;
   const { cell } = ogspr.grid;
   const FIRST_CURVES = 6;
   const FIRST_RUNS = 6;
@@ -17,7 +17,7 @@
     panels.push(...attention(content));
     if (first.length) panels.push(ogspr.curves.controlsPanel(first), ...first.map(ogspr.curves.cardPanel));
     if (curves.length > first.length) panels.push(moreCurves(curves.length));
-    if (runs.length) panels.push(scoresPanel(runs));
+    if (content.scores.length) panels.push(scoresPanel(content.scores));
     if (runs.some((run) => !run.finished)) panels.push(goingOnPanel(runs));
     return { title: '', panels };
   }
@@ -69,37 +69,26 @@
 
   // ---- scores
 
-  function scoresPanel(runs) {
-    const groups = [...Map.groupBy(runs, (run) => JSON.stringify([run.task, run.method])).values()];
-    const lines = groups.map((group) => ({
-      task: group[0].task,
-      method: group[0].method,
-      runs: group.length,
-      finished: group.filter((run) => run.finished).length,
-      last: mean(group.map((run) => run.last)),
-      best: mean(group.map((run) => run.best)),
-    }));
-    return { key: 'scores', wide: true, data: lines, build: () => scores(lines) };
-  }
+  const scoresPanel = (lines) => ({ key: 'scores', wide: true, data: lines, build: () => scores(lines) });
 
   function scores(lines) {
-    const columns = [['Task', false], ['Method', false], ['Runs', true], ['Finished', true], ['Last', true], ['Best', true]];
+    const columns = [['Task', false], ['Method', false], ['Runs', true], ['Finished', true], ['Agent steps', true], ['Score', true]];
     return element(
       'section',
       { class: 'card' },
       element('h2', {}, 'Scores'),
-      element('p', { class: 'card-note' }, 'Last and best evaluation, mean over runs.'),
+      element('p', { class: 'card-note' }, 'As the tables have them: at the step at which the paper reads its own, or the last that all runs share.'),
       ogspr.grid.grid({
         name: 'scores',
-        caption: 'Last and best scores of tasks and methods',
+        caption: 'Scores of tasks and methods',
         columns: columns.map(([title, numeric]) => ({ title, group: '', numeric })),
         rows: lines.map((line) => [
           cell(line.task, null, () => element('a', { href: ogspr.curves.taskAddress(line.task), 'data-keep': `scores:${line.task}:${line.method}` }, line.task)),
           cell(line.method, null, () => element('span', { class: 'method-name' }, ogspr.methods.swatch(line.method), line.method)),
           cell(String(line.runs), line.runs),
           cell(String(line.finished), line.finished),
-          cell(score(line.last), line.last),
-          cell(score(line.best), line.best),
+          cell(line.agent_steps === null ? '\u2013' : short(line.agent_steps), line.agent_steps),
+          { ...cell(line.score === null ? '\u2013' : score(line.score), line.score), note: line.note, incomplete: line.incomplete },
         ]),
       }),
     );

@@ -272,14 +272,18 @@
 
   /** Only films inside of the page or beside it: nothing is fetched from elsewhere. */
   function isLocal(source) {
-    return source.startsWith('data:video/') || !(/^[a-z][a-z0-9+.-]*:/i.test(source) || /^[\\/]{2}/.test(source));
+    return /^data:(video|image)\//.test(source) || !(/^[a-z][a-z0-9+.-]*:/i.test(source) || /^[\\/]{2}/.test(source));
   }
 
   function video({ name, source }) {
-    const film = isLocal(source)
-      ? element('video', { controls: true, preload: 'metadata', src: source, 'aria-label': name, playsinline: true })
-      : element('p', { class: 'empty' }, 'This film lies elsewhere and is not loaded.');
-    return element('figure', {}, film, element('figcaption', {}, name));
+    return element('figure', {}, film(name, source), element('figcaption', {}, name));
+  }
+
+  /** Browsers play a gif as a picture, and everything else as a film. */
+  function film(name, source) {
+    if (!isLocal(source)) return element('p', { class: 'empty' }, 'This film lies elsewhere and is not loaded.');
+    if (name.toLowerCase().endsWith('.gif')) return element('img', { src: source, alt: name, loading: 'lazy' });
+    return element('video', { controls: true, preload: 'metadata', src: source, 'aria-label': name, playsinline: true });
   }
 
   ogspr.runs = { view, runView, listPanel, folderLink, progress };
