@@ -117,8 +117,12 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
         console.print(line, markup=False, highlight=False)
     if len(lines) > _MOST_LINES:
         console.print(f"... and {len(lines) - _MOST_LINES} more; all are in the page")
-    console.print(
-        f"{len(report.collection.runs)} runs, {len(grid.methods)} methods, {len(grid.tasks)} tasks: "
-        f"{len(report.tables)} tables, {drawn // 2} figures"
+    found = (
+        (len(report.collection.runs), "run"),
+        (len(grid.methods), "method"),
+        (len(grid.tasks), "task"),
+        (len(report.tables), "table"),
+        (drawn // 2, "figure"),
     )
+    console.print(", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in found))
     console.print(f"written     {out / 'report.html'}", markup=False, highlight=False)

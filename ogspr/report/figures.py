@@ -148,6 +148,8 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
     ]
     axes.set_yticks(range(len(gains)), [_text(name) for name in names], fontsize=7)
     axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.set_ylim(-0.7, len(gains) - 0.3)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xscale("symlog", linthresh=100.0)  # where a rival scores next to nothing, per cents explode
     axes.set_xlabel(f"% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
     axes.tick_params(axis="x", labelsize=7)

@@ -41,7 +41,7 @@ def test_one_command_writes_tables_figures_and_a_page(tmp_path):
     figures = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     kinds = ("curves", "aggregate", "improvement", "profile")
     assert figures == {f"{name}-dmc.{kind}" for name in kinds for kind in ("png", "pdf")}
-    assert "12 runs, 2 methods, 3 tasks: 5 tables, 4 figures" in screen.file.getvalue()
+    assert "12 runs, 2 methods, 3 tasks, 5 tables, 4 figures" in screen.file.getvalue()
     document = document_in(tmp_path / "out" / "report.html")
     assert len(document["runs"]) == 12
     assert [curves["task"] for curves in document["curves"]] == sorted(TASKS[:3])
