@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
 from ogspr.agents.acting import Actor
 from ogspr.agents.actions import ActionKind
+from ogspr.agents.actor_critic import Sight, noisy_action, plain_action
+from ogspr.agents.protocol import Accelerator
 from ogspr.types import Action, ActionSpec, UInt8Array
 
 
@@ -51,3 +59,27 @@ class Behaviour:
     def vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""
         return self._actions.to_vector(action)
+
+
+def pixel_behaviour(
+    sight: Sight,
+    policy: nn.Module,
+    actions: ActionKind,
+    spec: ActionSpec,
+    *,
+    pixel_range: tuple[float, float],
+    exploration_noise: float,
+    random_steps: int,
+    rng: np.random.Generator,
+    device: torch.device,
+    accelerator: Accelerator,
+) -> Behaviour:
+    """Of a policy on latent states, with normal noise of one size on its actions while it explores."""
+
+    def actor(respond: Callable[..., Tensor], *settings: Any, noisy: bool) -> Actor:
+        bound = partial(accelerator.function(respond), sight, policy, actions, *settings)
+        return Actor(bound, actions.size, accelerator, device, noisy=noisy)
+
+    explorer = actor(noisy_action, pixel_range, exploration_noise, noisy=True)
+    evaluator = actor(plain_action, pixel_range, noisy=False)
+    return Behaviour(spec, actions, explorer, evaluator, random_steps, rng)

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ogspr.agents import drqv2
+from ogspr.agents.drqv2.policy import DrQv2Policy
+from ogspr.agents.mrq import MRQAgent, MRQConfig
+from ogspr.agents.mrq.policy import MRQPolicy
+from ogspr.agents.mrq.representation import MRQRepresentation
 from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig, preset, preset_names
 from ogspr.agents.ogspr.policy import OGSPRPolicy
 from ogspr.agents.ogspr.representation import OGSPRRepresentation
@@ -42,6 +47,23 @@ METHODS: dict[str, Method] = {
         OGSPRAgent,
         OGSPRPolicy,
         OGSPRRepresentation,
+    ),
+    "mrq": Method(
+        "mrq",
+        MRQConfig,
+        ("mrq",),
+        lambda _name, _task: MRQConfig(),  # one set of numbers for all suites
+        MRQAgent,
+        MRQPolicy,
+        MRQRepresentation,
+    ),
+    "drqv2": Method(
+        "drqv2",
+        drqv2.DrQv2Config,
+        drqv2.preset_names(),
+        lambda _, task: drqv2.preset(task),
+        drqv2.DrQv2Agent,
+        DrQv2Policy,
     ),
 }
 

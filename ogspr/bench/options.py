@@ -36,8 +36,8 @@ class UpdateBench:
 class TrainBench:
     """What is measured."""
 
-    preset: str = "ogspr"
-    """The preset."""
+    methods: tuple[str, ...] = ("ogspr",)
+    """The presets: `ogspr mrq drqv2` is the paper's Table 5."""
     seeds: tuple[int, ...] = ()
     """Numbers of seeds in one process; if left out, 1, 2, 3 and 5, on a CPU 1."""
     steps: int | None = None

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,8 +35,10 @@ _UPDATES_BEFORE = 500  # agent steps with updates, at the end of the warm-up
 
 @dataclass(frozen=True)
 class TrainResult:
-    """One number of seeds, measured."""
+    """One method with one number of seeds, measured."""
 
+    method: str  # its preset
+    parameters: int
     seeds: int
     milliseconds: float  # one agent step of every seed
     ratio: float  # agent steps a second of all seeds together, against the first result
@@ -59,17 +62,19 @@ def bench_train(task: str, bench: TrainBench, *, out: Path | None, console: Cons
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     counts = bench.seeds or ((1, 2, 3, 5) if device.type == "cuda" else (1,))
     require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})
+    for method in bench.methods:
+        recipe(method, task)  # a misspelt one is told before the others are measured
     hardware = hardware_line(device)
     console.print(hardware)
     results: list[TrainResult] = []
-    for count in counts:
-        with console.status(f"training {count} seeds"):
-            result = _measure(task, bench, count, console)
+    for method, count in product(bench.methods, counts):
+        with console.status(f"training {count} seeds of {method}"):
+            result = _measure(task, method, bench, count, console)
         first = results[0] if results else result
         ratio = (first.milliseconds / first.seeds) / (result.milliseconds / count)
         results.append(replace(result, ratio=ratio))
         if out is not None:  # after each: what is measured is not lost with the next one
-            _write(out, task, bench, results, hardware)
+            _write(out, task, results, hardware)
     console.print(_table(results))
     if out is not None:
         console.print(f"written {out}")
@@ -86,6 +91,7 @@ class _Timer(Audience):
         self._began: float | None = None
         self.watch = Stopwatch()
         self.seconds: float | None = None  # that all the steps took
+        self.parameters = 0  # of each agent
         self.phases: dict[str, float] = {}
 
     def warning(self, text: str) -> None:
@@ -102,6 +108,7 @@ class _Timer(Audience):
             self.seconds = time.perf_counter() - self._began
             self.watch.switch(Stopwatch.REST)
             self.phases = dict(self.watch.seconds)
+            self.parameters = runs[0].learner.agent.parameter_count
 
 
 class _StopWhenMeasured(StopRequest):
@@ -118,17 +125,17 @@ class _StopWhenMeasured(StopRequest):
             raise Stopped(signal.SIGTERM)
 
 
-def _measure(task: str, bench: TrainBench, count: int, console: Console) -> TrainResult:
+def _measure(task: str, method: str, bench: TrainBench, count: int, console: Console) -> TrainResult:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    options = recipe(bench.preset, task)
+    options = recipe(method, task)
     steps = bench.steps or options.evaluation.every
     timer = _Timer(bench.warm_up, steps, console)
     with TemporaryDirectory() as folder:
         folders = tuple(Path(folder) / f"seed-{seed}" for seed in range(count))
-        request = Request(task, bench.preset, tuple(range(count)), _shortened(options, bench), folders)
+        request = Request(task, method, tuple(range(count)), _shortened(options, bench), folders)
         session = Session(request, timer, _StopWhenMeasured(timer), timer.watch)
         with contextlib.suppress(Stopped):
             session.run()
@@ -137,7 +144,7 @@ def _measure(task: str, bench: TrainBench, count: int, console: Console) -> Trai
     each = 1000.0 / steps
     phases = {name: each * timer.phases.get(name, 0.0) for name in PHASES}
     memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return TrainResult(count, each * timer.seconds, 1.0, phases, steps, memory)
+    return TrainResult(method, timer.parameters, count, each * timer.seconds, 1.0, phases, steps, memory)
 
 
 def _shortened(options: TrainOptions[Any], bench: TrainBench) -> TrainOptions[Any]:
@@ -158,10 +165,12 @@ def _wait() -> None:
 def _table(results: Sequence[TrainResult]) -> Table:
     title = "ms for one agent step of every seed, and where they go; ratio: agent steps a second"
     table = Table(box=None, header_style="bold", title=title, title_justify="left", padding=(0, 1, 0, 0))
-    for heading in ("seeds", "ms", "ratio", *PHASES, "h for 500k"):
-        table.add_column(heading, justify="right")
+    for heading in ("method", "parameters", "seeds", "ms", "ratio", *PHASES, "h for 500k"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
     for result in results:
         table.add_row(
+            result.method,
+            f"{result.parameters / 1e6:.2f} M",
             str(result.seeds),
             f"{result.milliseconds:.2f}",
             f"{result.ratio:.2f}",
@@ -171,12 +180,13 @@ def _table(results: Sequence[TrainResult]) -> Table:
     return table
 
 
-def _write(path: Path, task: str, bench: TrainBench, results: Sequence[TrainResult], hardware: str) -> None:
-    header = ("task", "preset", "seeds", "agent_steps", "milliseconds", "ratio", *PHASES)
+def _write(path: Path, task: str, results: Sequence[TrainResult], hardware: str) -> None:
+    header = ("task", "preset", "parameters", "seeds", "agent_steps", "milliseconds", "ratio", *PHASES)
     rows = [
         (
             task,
-            bench.preset,
+            result.method,
+            result.parameters,
             result.seeds,
             result.agent_steps,
             f"{result.milliseconds:.4f}",

@@ -119,7 +119,7 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for layer in cast(Sequence[Linear], self.layers[:-1]):
             x = self.activation(normalised(layer.widened(x), layer.out_features))
-        return _last_layer(self.layers[-1], x, self.exact_output)
+        return last_layer(self.layers[-1], x, exact=self.exact_output)
 
 
 class ParallelLinear(nn.Module):
@@ -158,10 +158,11 @@ class ParallelMLP(nn.Module):
         for layer in self.layers[:-1]:
             x = layer(x)
             x = self.activation(normalised(x, x.shape[-1]))
-        return _last_layer(self.layers[-1], x, self.exact_output)
+        return last_layer(self.layers[-1], x, exact=self.exact_output)
 
 
-def _last_layer(layer: nn.Module, x: Tensor, exact: bool) -> Tensor:
+def last_layer(layer: nn.Module, x: Tensor, *, exact: bool) -> Tensor:
+    """A layer whose output may be wanted in float32, also under autocast."""
     out: Tensor
     if not exact:
         out = layer(x)

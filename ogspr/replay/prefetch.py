@@ -17,7 +17,8 @@ Draw = Callable[[Sequence[tuple[int, Tensor]]], list[Window]]
 class Prefetcher:
     """Hands out the windows drawn at the call before, and copies those of this call meanwhile.
 
-    So windows are drawn by the priorities of one update earlier. All work is queued, nothing waits.
+    So windows are drawn by the priorities of one update earlier. All work is queued, nothing waits. A method
+    with updates of several kinds asks for windows of several sizes: each kind has a call before of its own.
 
     Args:
         draw: Draws windows whose frames lie in main memory.
@@ -28,19 +29,20 @@ class Prefetcher:
         self._draw = draw
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._coming: list[Window] = []  # being filled
-        self._handed_out: list[Window] = []  # in use by the update
+        self._coming: dict[str, list[Window]] = {}  # by kind of call: being filled
+        self._handed_out: dict[str, list[Window]] = {}  # in use by an update
 
     def next(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        """The windows asked for by the last call; the very first call gets its own."""
-        if not self._coming:
-            self._coming = self._fetched(wanted)
-            self._handed_out = self._fetched(wanted)
-        _copy(self._handed_out, self._coming)
+        """The windows asked for by the last call of this kind; the very first call gets its own."""
+        kind = "+".join(f"{len(places)}x{horizon}" for horizon, places in wanted)
+        if kind not in self._coming:
+            self._coming[kind] = self._fetched(wanted)
+            self._handed_out[kind] = self._fetched(wanted)
+        _copy(self._handed_out[kind], self._coming[kind])
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            _copy(self._coming, self._fetched(wanted))
-        return self._handed_out
+            _copy(self._coming[kind], self._fetched(wanted))
+        return self._handed_out[kind]
 
     def join(self) -> None:
         """From here on the current stream runs after the copy."""
@@ -48,28 +50,35 @@ class Prefetcher:
 
     def tensors(self) -> list[Tensor]:
         """What is on its way."""
-        return [getattr(window, name) for window in self._coming for name in ("frames", *_NUMBERS)]
+        return list(self.state_dict().values())
 
     def state_dict(self) -> dict[str, Tensor]:
         return {
-            f"{place}.{name}": getattr(window, name)
-            for place, window in enumerate(self._coming)
+            f"{kind}.{place}.{name}": getattr(window, name)
+            for kind, windows in self._coming.items()
+            for place, window in enumerate(windows)
             for name in ("frames", *_NUMBERS)
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Before the first call, or after calls for windows of the same sizes."""
-        count = len({name.partition(".")[0] for name in state})
-        saved = [
-            Window(**{name: state[f"{place}.{name}"].to(self._device) for name in ("frames", *_NUMBERS)})
+        for kind in dict.fromkeys(name.partition(".")[0] for name in state):
+            saved = self._saved(kind, state)
+            if kind in self._coming:
+                _copy(self._coming[kind], saved)
+            else:
+                # All windows of a call share one tensor of frames.
+                self._coming[kind] = [window._replace(frames=saved[0].frames) for window in saved]
+                self._handed_out[kind] = copy.deepcopy(self._coming[kind])
+
+    def _saved(self, kind: str, state: dict[str, Tensor]) -> list[Window]:
+        count = len({name.split(".")[1] for name in state if name.partition(".")[0] == kind})
+        return [
+            Window(
+                **{name: state[f"{kind}.{place}.{name}"].to(self._device) for name in ("frames", *_NUMBERS)}
+            )
             for place in range(count)
         ]
-        if self._coming and saved:
-            _copy(self._coming, saved)
-        else:
-            # All windows of a call share one tensor of frames.
-            self._coming = [window._replace(frames=saved[0].frames) for window in saved]
-            self._handed_out = copy.deepcopy(self._coming)
 
     def _fetched(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         """Windows whose frames are copies on the GPU, one after the other."""

@@ -9,12 +9,17 @@ from ogspr.bench import train as module
 from ogspr.bench.options import TrainBench
 from ogspr.bench.train import PHASES, bench_train
 from ogspr.errors import UserError
+from ogspr.train.recipes import recipe
 from tests.train.runs import TASK, tiny_options
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    monkeypatch.setattr(module, "recipe", lambda _preset, _task: replace(tiny_options(), agent_steps=1000))
+    def tiny_recipe(preset, task):
+        recipe(preset, task)  # says so where there is none
+        return replace(tiny_options(), agent_steps=1000)
+
+    monkeypatch.setattr(module, "recipe", tiny_recipe)
 
 
 def console():
@@ -36,9 +41,21 @@ def test_table_and_csv_hold_what_was_measured(tmp_path):
     assert "h for 500k" in screen.file.getvalue()
 
 
+def test_methods_are_measured_one_after_the_other(tmp_path):
+    path, bench = tmp_path / "train.csv", TrainBench(methods=("ogspr", "no-adapter"), seeds=(1,), warm_up=80)
+    bench_train(TASK, bench, out=path, console=console())
+    rows = list(csv.DictReader(path.open()))
+    assert [row["preset"] for row in rows] == ["ogspr", "no-adapter"]
+    assert all(int(row["parameters"]) > 1000 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
-    [({"steps": 0}, "steps must be at least 1"), ({"seeds": (0,)}, "must be at least 1")],
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"seeds": (0,)}, "must be at least 1"),
+        ({"methods": ("ogspr", "ogsrp")}, "unknown preset 'ogsrp'; did you mean ogspr"),
+    ],
 )
 def test_mistakes_are_told(options, complaint):
     with pytest.raises(UserError, match=complaint):

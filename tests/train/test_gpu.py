@@ -217,6 +217,21 @@ def test_pinned_frames_give_the_windows_of_the_call_before():
         pinned._prefetcher.join()
 
 
+def test_pinned_frames_are_fetched_ahead_for_each_kind_of_update():
+    """A method that draws windows of several sizes gets, of each, those of its own call before."""
+    pinned, on_device = learner_on_gpu(place="pinned").replay, learner_on_gpu().replay
+    horizons = (3, 3, 5, 5, 3, 5, 5, 3)
+    requests = [(h, torch.rand(16, dtype=torch.float64, device="cuda")) for h in horizons]
+    before: dict[int, tuple] = {}
+    for horizon, uniforms in requests:
+        (window,) = pinned.draw([(horizon, uniforms)])
+        (right,) = on_device.draw([before.get(horizon, (horizon, uniforms))])
+        before[horizon] = (horizon, uniforms)
+        assert torch.equal(window.starts, right.starts)
+        assert torch.equal(window.frames[window.rows], right.frames[right.rows])
+        pinned._prefetcher.join()
+
+
 def test_a_learner_with_pinned_frames_learns_in_a_graph():
     learner = learner_on_gpu(place="pinned")
     start = weights(learner)

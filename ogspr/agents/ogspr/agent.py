@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.agents.acting import Actor
 from ogspr.agents.actions import action_kind
-from ogspr.agents.behaviour import Behaviour
+from ogspr.agents.behaviour import pixel_behaviour
 from ogspr.agents.binding import OnReplay
 from ogspr.agents.failures import FailedUpdate
-from ogspr.agents.ogspr import losses
+from ogspr.agents.modules import parameter_count
 from ogspr.agents.ogspr.config import OGSPRConfig
-from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork, parameter_count
+from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork
 from ogspr.agents.ogspr.policy import policy_weights
 from ogspr.agents.ogspr.update import Update
 from ogspr.agents.protocol import Accelerator, State, WindowSource
@@ -51,7 +48,18 @@ class OGSPRAgent:
         self._chance = Chance(seed, device)
         self._networks = Networks(config, spec, self._actions.size, seed, device)
         self._update = Update(config, self._networks, self._actions, self._chance.learning, accelerator)
-        self._behaviour = self._make_behaviour(spec, device, accelerator)
+        self._behaviour = pixel_behaviour(
+            self.value_network.core,
+            self.policy,
+            self._actions,
+            spec.actions,
+            pixel_range=config.pixel_range,
+            exploration_noise=config.exploration_noise,
+            random_steps=config.random_steps,
+            rng=self._chance.acting,
+            device=device,
+            accelerator=accelerator,
+        )
         self._on = OnReplay(self._update.made_fast, (config.n_step, config.sequence_horizon))
 
     @property
@@ -146,17 +154,3 @@ class OGSPRAgent:
 
     def _parts(self) -> Parts:
         return self._networks.tensors() | self._update.tensors()
-
-    def _make_behaviour(self, spec: EnvSpec, device: torch.device, accelerator: Accelerator) -> Behaviour:
-        config = self.config
-
-        def actor(respond: Callable[..., Tensor], *settings: Any, noisy: bool) -> Actor:
-            fast = accelerator.function(respond)
-            bound = partial(fast, self.value_network.core, self.policy, self._actions, *settings)
-            return Actor(bound, self._actions.size, accelerator, device, noisy=noisy)
-
-        explorer = actor(losses.noisy_action, config.pixel_range, config.exploration_noise, noisy=True)
-        evaluator = actor(losses.plain_action, config.pixel_range, noisy=False)
-        return Behaviour(
-            spec.actions, self._actions, explorer, evaluator, config.random_steps, self._chance.acting
-        )

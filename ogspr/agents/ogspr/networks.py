@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ogspr.agents.modules import copy_parameters
 from ogspr.agents.ogspr.adapters import Adapters
 from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
 from ogspr.agents.ogspr.tasks import HeadSizes
 from ogspr.nets.encoder import ConvEncoder
 from ogspr.nets.mlp import MLP, ParallelMLP
 from ogspr.types import EnvSpec
-
-M = TypeVar("M", bound=nn.Module)
 
 _VALUES = 2  # a pair, as in TD3
 
@@ -119,10 +117,9 @@ class Networks:
 
     def sync_targets(self) -> None:
         """The target networks become copies, in place."""
-        with torch.no_grad():
-            for copied, module in ((self.target_core, self.value.core), (self.target_policy, self.policy)):
-                torch._foreach_copy_(list(copied.parameters()), list(module.parameters()))
-            self.target_scale.copy_(self.scale)
+        copy_parameters(self.target_core, self.value.core)
+        copy_parameters(self.target_policy, self.policy)
+        self.target_scale.copy_(self.scale)
 
     def rescale(self, unit: Tensor) -> None:
         """From now on values are in units of `unit` (0-d); of 1 where it is zero."""
@@ -137,13 +134,3 @@ class Networks:
             "target_policy": self.target_policy.state_dict(),
             "scales": {"online": self.scale, "target": self.target_scale},
         }
-
-
-def frozen_view(module: M) -> M:
-    """The same module over the same numbers, but nothing that is computed with it gives them a gradient."""
-    stand_ins = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters()}
-    return copy.deepcopy(module, stand_ins)
-
-
-def parameter_count(*modules: nn.Module) -> int:
-    return sum(parameter.numel() for module in modules for parameter in module.parameters())

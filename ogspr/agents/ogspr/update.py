@@ -9,18 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ogspr.agents import actor_critic
 from ogspr.agents.actions import ActionKind
 from ogspr.agents.failures import FailureWatch, any_not_finite
+from ogspr.agents.health import Health
+from ogspr.agents.modules import frozen_view
 from ogspr.agents.ogspr import losses
 from ogspr.agents.ogspr.config import POLICY, VALUE, OGSPRConfig
-from ogspr.agents.ogspr.networks import Networks, frozen_view
+from ogspr.agents.ogspr.networks import Networks
 from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
 from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
 from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.agents.optimisation import ClippedAdamW
+from ogspr.agents.phases import Phases
 from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
 from ogspr.agents.tally import Tally
-from ogspr.ops.representation import dead_share, effective_rank
 from ogspr.ops.returns import n_step_return
 from ogspr.types import Window
 
@@ -55,42 +58,21 @@ class Update:
         self._horizon = config.sequence_horizon
         weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks} | {POLICY: 1.0}
         self._weights = {name: torch.tensor(weight, device=self._device) for name, weight in weights.items()}
+        self._phases = Phases(self._sample, self._forward, self._backward, self._finish)
         self._build_optimisers()
         self._build_records()
         self._build_functions()
 
-    def __call__(self, replay: WindowSource) -> None:
-        """The whole update."""
-        self._finish(replay, self._backward(self._forward(self._sample(replay))))
-
     def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
         """An update cut off after each of its phases, for measuring; only the last one learns."""
-
-        def sample() -> None:
-            self._sample(replay)
-            replay.finish_drawing()
-
-        def forward() -> None:
-            self._forward(self._sample(replay))
-            replay.finish_drawing()
-
-        def backward() -> None:
-            self._backward(self._forward(self._sample(replay)))
-            replay.finish_drawing()
-
-        procedures: dict[str, Callable[[], None]] = {
-            "sample": sample,
-            "forward": forward,
-            "backward": backward,
-            "optimise": partial(self, replay),
-        }
         return {
-            name: self._accelerator.step(self._procedure(replay, run)) for name, run in procedures.items()
+            name: self._accelerator.step(self._procedure(replay, run))
+            for name, run in self._phases.cut_off(replay).items()
         }
 
     def made_fast(self, replay: WindowSource) -> Step:
         """The whole update, as its accelerator runs it."""
-        return self._accelerator.step(self._procedure(replay, partial(self, replay)))
+        return self._accelerator.step(self._procedure(replay, partial(self._phases, replay)))
 
     def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
         def changes() -> list[Tensor]:
@@ -248,24 +230,17 @@ class Update:
         value, sequence, _ = computed.drawn
         self.failures.observe(skip, numbers, {"value": value.starts, "sequence": sequence.starts})
         self._tally.add(numbers, skip)
-        for name, features in (("h", computed.h), ("z", computed.seen.z.detach())):
-            kept = self._features[name]
-            kept.copy_(torch.where(skip > 0, kept, features))
+        self._health.keep({"h": computed.h, "z": computed.seen.z.detach()}, skip)
 
     # --- what is known about updates ------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call, and the health of the representations now. Waits for the device."""
-        health = {
-            f"{name}_{what}": float(measure(features))
-            for name, features in self._features.items()
-            for what, measure in (("effective_rank", effective_rank), ("dead_share", dead_share))
-        }
         means = self._tally.flush()
         means["combined_loss"] = sum(
             float(weight) * means[f"{name}_loss"] for name, weight in self._weights.items() if name != POLICY
         )
-        return means | health | {"failed_updates": float(self.failures.total)}
+        return means | self._health.measures() | {"failed_updates": float(self.failures.total)}
 
     def set_learning_rate(self, rate: float) -> None:
         """Of both optimisers, from the next update on."""
@@ -277,7 +252,7 @@ class Update:
         return {
             "value_optimiser": self._value_optimiser.state_dict(),
             "policy_optimiser": self._policy_optimiser.state_dict(),
-            "features": self._features,
+            "features": self._health.state_dict(),
             "tally": self._tally.state_dict(),
             "failures": self.failures.state_dict(),
         }
@@ -305,17 +280,14 @@ class Update:
     def _build_records(self) -> None:
         losses_and_norms = [f"{name}_loss" for name in self._weights]
         losses_and_norms += ["value_gradient_norm", "policy_gradient_norm"]
-        self._tally = Tally([*losses_and_norms, *losses.JUDGED], self._device)
+        self._tally = Tally([*losses_and_norms, *actor_critic.JUDGED], self._device)
         batches = {
             "value": self._config.batch_size,
             "sequence": self._config.batch_size if self._horizon else 0,
         }
         self.failures = FailureWatch(losses_and_norms, batches, self._device)
         sizes = {"h": self._config.sizes.latent, "z": self._config.sizes.representation}
-        self._features = {
-            name: torch.zeros(self._config.batch_size, size, device=self._device)
-            for name, size in sizes.items()
-        }
+        self._health = Health(sizes, self._config.batch_size, self._device)
 
     def _build_functions(self) -> None:
         fast = self._accelerator.function
@@ -324,9 +296,9 @@ class Update:
         self._n_step_return = fast(n_step_return)
         self._online_latents = fast(losses.online_latents)
         self._target_latents = fast(losses.target_latents)
-        self._represent = fast(losses.represent)
-        self._bootstrapped_target = fast(losses.bootstrapped_target)
-        self._long_term_loss = fast(losses.long_term_loss)
-        self._actor_loss = fast(losses.actor_loss)
+        self._represent = fast(actor_critic.represent)
+        self._bootstrapped_target = fast(actor_critic.bootstrapped_target)
+        self._long_term_loss = fast(actor_critic.long_term_loss)
+        self._actor_loss = fast(actor_critic.actor_loss)
         self._any_not_finite = fast(any_not_finite)
         self._task_losses = {task.name: fast(task.loss) for task in self._config.tasks}

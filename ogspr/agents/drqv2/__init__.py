@@ -1,0 +1,24 @@
+"""DrQ-v2 (Yarats et al., 2021): actor and critic on shifted pictures, without any model.
+
+Written from the paper, "Mastering Visual Continuous Control: Improved Data-Augmented Reinforcement
+Learning", and from the configuration that its authors published. Decided here:
+
+- A terminal ends the return and the bootstrap. The published code turns a terminal's discount of 0 into 1
+  and bootstraps beyond it. Control tasks have no terminals, so nothing changes there.
+- Policy and values are updated together, both from what they were before. In the published code the policy
+  is judged by values that are one step of Adam newer. Together, an update with a number that is not finite
+  can be left out as a whole.
+- Replay has every step that was taken; the published code adds an episode when it is over.
+- Schedules count agent steps, as in the published code, where an agent step is two frames.
+
+The published sizes add up to 7 276 628 parameters at cheetah-run, not to the 4.4 M of the OG-SPR paper's
+table: 30 368 in the encoder, 1 960 150 in each of the two trunks that reduce 39 200 features to 50,
+1 107 974 in the rest of the policy and 2 217 986 in the rest of the two values. The target of trunk and
+values has 4 178 136 more, which do not learn by themselves. `agents/drqv2/networks.py` builds them.
+"""
+
+from ogspr.agents.drqv2.agent import DrQv2Agent
+from ogspr.agents.drqv2.config import DrQv2Config, Sizes
+from ogspr.agents.drqv2.presets import preset, preset_names
+
+__all__ = ["DrQv2Agent", "DrQv2Config", "Sizes", "preset", "preset_names"]

@@ -1,0 +1,28 @@
+"""MR.Q: model-based representations for model-free Q-learning.
+
+Fujimoto et al., "Towards General-Purpose Model-Free Reinforcement Learning", ICLR 2025. Written from the
+paper; the authors' code is under another licence, and none of it is here.
+
+What the paper leaves open, and what is done here:
+
+- Every picture has a random shift of its own, also those of one sequence.
+- The loss of terminals counts from the first drawn batch on that holds one: the paper's "once one was seen".
+- Steps after a terminal count as no error, and the mean is over all windows of the batch.
+- The encoder's gradient is not clipped: the paper has a limit for the values only.
+- Atari has the settings of every other suite, in the spirit of the paper: 10k random steps, then one update
+  a step.
+
+What is known of the authors' code and is not done here:
+
+- There, a builtin function stands where a flag says whether an environment is for evaluation, so that
+  training on Atari takes random actions as evaluation does. Here, actions are random at the start of training
+  only, later ones have the noise of exploration, and evaluation has none at all. Environments know what they
+  are for: on Atari, they give the sign of rewards in training.
+- There, the two-hot code of a reward beyond its bins reads past their end. Here, such a reward counts as the
+  outermost bin.
+"""
+
+from ogspr.agents.mrq.agent import MRQAgent
+from ogspr.agents.mrq.config import MRQConfig, Sizes
+
+__all__ = ["MRQAgent", "MRQConfig", "Sizes"]

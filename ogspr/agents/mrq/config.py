@@ -1,0 +1,111 @@
+"""Every number of the method. What a field is left at is what the paper says, for all suites alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ogspr.errors import UserError, require_positive
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Widths of the networks."""
+
+    encoder_channels: int = 32
+    """Channels of each convolution of the encoder."""
+    latent: int = 512
+    """Size of the latent state h, the encoder's output."""
+    action_embedding: int = 256
+    """Units that an action is embedded in."""
+    state_action_hidden: int = 512
+    """Hidden units of the state-action encoder g."""
+    representation: int = 512
+    """Size of the state-action representation z."""
+    value_hidden: int = 512
+    """Hidden units of each value."""
+    policy_hidden: int = 512
+    """Hidden units of the policy."""
+
+
+@dataclass(frozen=True)
+class MRQConfig:
+    """The method on any suite; variants are made by `dataclasses.replace`."""
+
+    sizes: Sizes = Sizes()
+    """Widths of the networks."""
+
+    horizon: int = 5
+    """Steps that the model of the world is unrolled."""
+    dynamics_weight: float = 1.0
+    """Of the loss of predicted latent states."""
+    reward_weight: float = 0.1
+    """Of the loss of predicted rewards."""
+    done_weight: float = 0.1
+    """Of the loss of predicted terminals, once one was seen."""
+    reward_bins: int = 65
+    """Bins of the two-hot code of rewards."""
+    reward_limit: float = 10.0
+    """symexp of it is the largest reward that can be told apart: 22 025."""
+
+    n_step: int = 3
+    """Steps of reward in the value target."""
+    discount: float = 0.99
+    """Gamma, per agent step."""
+    target_noise: float = 0.2
+    """Standard deviation of the noise on target actions."""
+    target_noise_limit: float = 0.3
+    """Where that noise is clipped."""
+    target_period: int = 250
+    """Updates between two copies to the target networks; as many updates of the encoder follow each copy."""
+
+    priority_exponent: float = 0.4
+    """LAP: how much the error counts in sampling."""
+    minimum_priority: float = 1.0
+    """LAP: errors below this count as this."""
+
+    batch_size: int = 256
+    """Windows in a batch, of either kind of update."""
+    encoder_learning_rate: float = 1e-4
+    """Of the encoders and the model of the world."""
+    learning_rate: float = 3e-4
+    """Of values and policy."""
+    weight_decay: float = 1e-4
+    """Of all optimisers."""
+    clip_norm: float = 20.0
+    """Largest norm of the values' gradient."""
+    pre_activation_weight: float = 1e-5
+    """Weight of the policy's mean square pre-activation."""
+    shift_pad: int = 4
+    """Pixels by which pictures are shifted at most."""
+    pixel_range: tuple[float, float] = (-0.5, 0.5)
+    """What bytes 0 and 255 become."""
+
+    random_steps: int = 10_000
+    """Agent steps with uniform random actions, and without updates, at the start."""
+    updates_per_step: int = 1
+    """Updates of values and policy after each later agent step."""
+    exploration_noise: float = 0.2
+    """Standard deviation of the noise on actions in training."""
+    gumbel_temperature: float = 10.0
+    """Discrete actions: tau of the Gumbel-Softmax."""
+    discrete_noise_scale: float = 0.5
+    """Factor on all action noise where actions are discrete."""
+
+    tolerated_failures: int = 10
+    """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.discount <= 1.0:
+            raise UserError(f"discount must be from 0 to 1, got {self.discount}.")
+        require_positive(
+            horizon=self.horizon,
+            n_step=self.n_step,
+            batch_size=self.batch_size,
+            target_period=self.target_period,
+            tolerated_failures=self.tolerated_failures,
+        )
+
+    @property
+    def longest_horizon(self) -> int:
+        """Steps in the longest window that is drawn from replay."""
+        return max(self.n_step, self.horizon)

@@ -1,0 +1,54 @@
+"""What is left of the method once it has learned: pictures in, actions out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ogspr.agents.actions import action_kind
+from ogspr.agents.frozen import FrozenPolicy, named_weights
+from ogspr.agents.mrq.config import MRQConfig
+from ogspr.agents.mrq.networks import Perception, make_policy
+from ogspr.agents.protocol import Accelerator
+from ogspr.types import EnvSpec
+
+
+class MRQPolicy(FrozenPolicy):
+    """Acts with weights that it is given, and never changes them.
+
+    Args:
+        config: The method's numbers.
+        spec: The environment it is made for.
+        device: Where it computes.
+        accelerator: How its tensor code is run.
+    """
+
+    def __init__(
+        self, config: MRQConfig, spec: EnvSpec, *, device: torch.device, accelerator: Accelerator
+    ) -> None:
+        actions = action_kind(
+            spec.actions,
+            temperature=config.gumbel_temperature,
+            discrete_noise_scale=config.discrete_noise_scale,
+        )
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
+            perception = Perception(spec.observation_shape, config.sizes)
+            policy = make_policy(config.sizes, actions.size)
+        super().__init__(
+            perception,
+            policy,
+            parts=_parts(perception, policy),
+            actions=actions,
+            pixel_range=config.pixel_range,
+            device=device,
+            accelerator=accelerator,
+        )
+
+
+def policy_weights(perception: Perception, policy: nn.Module) -> dict[str, Tensor]:
+    """The weights that acting needs, by name; not copies."""
+    return named_weights(_parts(perception, policy))
+
+
+def _parts(perception: Perception, policy: nn.Module) -> dict[str, nn.Module]:
+    return {"encoder": perception.encoder, "policy": policy}
