@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -112,6 +113,23 @@ class ClippedAdamW:
     def _divisor(self, norm: Tensor) -> Tensor:
         limit = float("inf") if self._clip_norm is None else self._clip_norm
         return (norm / limit).clamp(min=1.0)
+
+
+def joint_gradients(
+    losses: Sequence[Tensor],
+    optimisers: Sequence[ClippedAdamW],
+    weights: Sequence[Tensor] | None = None,
+) -> list[list[Tensor]]:
+    """The gradients of a weighted sum of losses, for each optimiser one vector a group; one backward pass.
+
+    A parameter without a gradient is an error.
+    """
+    parameters = [optimiser.parameters for optimiser in optimisers]
+    gradients = iter(torch.autograd.grad(losses, [p for each in parameters for p in each], weights))
+    return [
+        optimiser.gather(list(islice(gradients, len(each))))
+        for optimiser, each in zip(optimisers, parameters, strict=True)
+    ]
 
 
 class _Group:

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ogspr.agents.protocol import WindowSource
+import torch
+from torch import Tensor
+
+from ogspr.agents.failures import FailureWatch
+from ogspr.agents.protocol import Procedure, WindowSource
+from ogspr.agents.state import Parts
+
+
+def update_procedure(
+    run: Callable[[], None],
+    replay: WindowSource,
+    parts: Callable[[], Parts],
+    failures: Sequence[FailureWatch],
+    generator: torch.Generator,
+) -> Procedure:
+    """An update, or part of one, with all that it changes: `parts`, what the host hears of, and replay."""
+
+    def changes() -> list[Tensor]:
+        ours = [tensor for part in parts().values() for tensor in part.values()]
+        return [*ours, *(watch.arrived for watch in failures), *replay.changed_by_updates()]
+
+    return Procedure(run, changes, generator)
 
 
 @dataclass(frozen=True)

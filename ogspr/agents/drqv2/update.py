@@ -17,9 +17,10 @@ from ogspr.agents.drqv2.step import Computed, Drawn, Gradients
 from ogspr.agents.failures import FailureWatch, any_not_finite
 from ogspr.agents.health import Health
 from ogspr.agents.modules import frozen_view
-from ogspr.agents.optimisation import ClippedAdamW
-from ogspr.agents.phases import Phases
+from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
+from ogspr.agents.phases import Phases, update_procedure
 from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
+from ogspr.agents.state import Parts
 from ogspr.agents.tally import Tally
 
 VALUE, POLICY = "value", "policy"  # the names of the two losses
@@ -75,12 +76,10 @@ class Update:
         return self._accelerator.step(self._procedure(replay, partial(self._phases, replay)))
 
     def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        def changes() -> list[Tensor]:
-            parts = (self._networks.tensors() | self.tensors()).values()
-            ours = [tensor for part in parts for tensor in part.values()]
-            return [*ours, self.failures.arrived, *replay.changed_by_updates()]
+        def parts() -> Parts:
+            return self._networks.tensors() | self.tensors()
 
-        return Procedure(run, changes, self._generator)
+        return update_procedure(run, replay, parts, [self.failures], self._generator)
 
     def _sample(self, replay: WindowSource) -> Drawn:
         config = self._config
@@ -149,15 +148,11 @@ class Update:
 
     def _backward(self, computed: Computed) -> tuple[Computed, Gradients]:
         """Of the values' loss by encoder and critic, and of the policy's by the policy."""
-        value_parameters = self._value_optimiser.parameters
         # The losses share no parameters (the policy's sees detached features and a frozen critic), so one
-        # pass gives both. A parameter without a gradient would be an error here.
-        gradients = torch.autograd.grad(
-            [computed.terms[VALUE], computed.terms[POLICY]],
-            (*value_parameters, *self._policy_optimiser.parameters),
+        # pass gives both.
+        (value,), (policy,) = joint_gradients(
+            [computed.terms[VALUE], computed.terms[POLICY]], (self._value_optimiser, self._policy_optimiser)
         )
-        (value,) = self._value_optimiser.gather(gradients[: len(value_parameters)])
-        (policy,) = self._policy_optimiser.gather(gradients[len(value_parameters) :])
         norm = torch.linalg.vector_norm
         return computed, Gradients(value, policy, norm(value), norm(policy))
 

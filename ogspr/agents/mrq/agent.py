@@ -20,7 +20,7 @@ from ogspr.agents.mrq.encoder_update import EncoderUpdate
 from ogspr.agents.mrq.networks import Networks
 from ogspr.agents.mrq.policy import policy_weights
 from ogspr.agents.mrq.value_update import ValueUpdate
-from ogspr.agents.phases import Phases
+from ogspr.agents.phases import Phases, update_procedure
 from ogspr.agents.protocol import Accelerator, Procedure, State, Step, WindowSource
 from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
 from ogspr.types import Action, EnvSpec, UInt8Array
@@ -172,12 +172,8 @@ class MRQAgent:
         return lambda replay: self._accelerator.step(self._procedure(replay, partial(phases, replay)))
 
     def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        def changes() -> list[Tensor]:
-            ours = [tensor for part in self._parts().values() for tensor in part.values()]
-            heard = [update.failures.arrived for update in self._updates()]
-            return [*ours, *heard, *replay.changed_by_updates()]
-
-        return Procedure(run, changes, self._chance.learning)
+        failures = [update.failures for update in self._updates()]
+        return update_procedure(run, replay, self._parts, failures, self._chance.learning)
 
 
 def _joined(failures: Sequence[FailedUpdate]) -> FailedUpdate:

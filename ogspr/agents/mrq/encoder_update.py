@@ -14,7 +14,7 @@ from ogspr.agents.mrq import losses
 from ogspr.agents.mrq.config import MRQConfig
 from ogspr.agents.mrq.networks import Networks, Prediction
 from ogspr.agents.mrq.noise import EncoderNoise, arrange_encoder_noise, draw_uniforms, encoder_uniforms
-from ogspr.agents.optimisation import ClippedAdamW
+from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
 from ogspr.agents.phases import Phases
 from ogspr.agents.protocol import Accelerator, WindowSource
 from ogspr.agents.tally import Tally
@@ -159,13 +159,8 @@ class EncoderUpdate:
         return Computed(drawn, h, h_target, predicted, terms, weights, seen)
 
     def _backward(self, computed: Computed) -> Learned:
-        # A parameter without a gradient would be an error here.
-        gradients = torch.autograd.grad(
-            list(computed.terms.values()),
-            self._optimiser.parameters,
-            [computed.weights[name] for name in computed.terms],
-        )
-        (vector,) = self._optimiser.gather(gradients)
+        weights = [computed.weights[name] for name in computed.terms]
+        ((vector,),) = joint_gradients(list(computed.terms.values()), (self._optimiser,), weights)
         return Learned(computed, [vector], torch.linalg.vector_norm(vector))
 
     def _finish(self, replay: WindowSource, learned: Learned) -> None:

@@ -17,7 +17,7 @@ from ogspr.agents.mrq import losses
 from ogspr.agents.mrq.config import MRQConfig
 from ogspr.agents.mrq.networks import Networks
 from ogspr.agents.mrq.noise import ValueNoise, arrange_value_noise, draw_uniforms, value_uniforms
-from ogspr.agents.optimisation import ClippedAdamW
+from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
 from ogspr.agents.phases import Phases
 from ogspr.agents.protocol import Accelerator, WindowSource
 from ogspr.agents.tally import Tally
@@ -211,13 +211,9 @@ class ValueUpdate:
 
     def _backward(self, computed: Computed) -> Learned:
         # The two losses share no parameters that learn here, so one pass gives both gradients.
-        value_parameters = self._value_optimiser.parameters
-        gradients = torch.autograd.grad(
-            [computed.value_loss, computed.policy_loss],
-            (*value_parameters, *self._policy_optimiser.parameters),
+        (value,), (policy,) = joint_gradients(
+            [computed.value_loss, computed.policy_loss], (self._value_optimiser, self._policy_optimiser)
         )
-        (value,) = self._value_optimiser.gather(gradients[: len(value_parameters)])
-        (policy,) = self._policy_optimiser.gather(gradients[len(value_parameters) :])
         norm = torch.linalg.vector_norm
         return Learned(computed, [value], [policy], norm(value), norm(policy))
 

@@ -20,9 +20,10 @@ from ogspr.agents.ogspr.networks import Networks
 from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
 from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
 from ogspr.agents.ogspr.tasks import Evidence
-from ogspr.agents.optimisation import ClippedAdamW
-from ogspr.agents.phases import Phases
+from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
+from ogspr.agents.phases import Phases, update_procedure
 from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
+from ogspr.agents.state import Parts
 from ogspr.agents.tally import Tally
 from ogspr.ops.returns import n_step_return
 from ogspr.types import Window
@@ -75,12 +76,10 @@ class Update:
         return self._accelerator.step(self._procedure(replay, partial(self._phases, replay)))
 
     def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        def changes() -> list[Tensor]:
-            parts = (self._networks.tensors() | self.tensors()).values()
-            ours = [tensor for part in parts for tensor in part.values()]
-            return [*ours, self.failures.arrived, *replay.changed_by_updates()]
+        def parts() -> Parts:
+            return self._networks.tensors() | self.tensors()
 
-        return Procedure(run, changes, self._generator)
+        return update_procedure(run, replay, parts, [self.failures], self._generator)
 
     def _sample(self, replay: WindowSource) -> Drawn:
         noise = self._draw_noise()
@@ -200,16 +199,13 @@ class Update:
 
     def _gradients(self, terms: dict[str, Tensor]) -> Gradients:
         """Of the weighted sum of losses by the value network, and of the actor's by the policy."""
-        value_parameters = self._value_optimiser.parameters
         # The actor's loss shares no parameters with the others (it sees detached latents and a frozen
-        # core), so one pass gives both. A parameter without a gradient would be an error here.
-        gradients = torch.autograd.grad(
+        # core), so one pass gives both.
+        value, policy = joint_gradients(
             [terms[name] for name in self._weights],
-            (*value_parameters, *self._policy_optimiser.parameters),
+            (self._value_optimiser, self._policy_optimiser),
             list(self._weights.values()),
         )
-        value = self._value_optimiser.gather(gradients[: len(value_parameters)])
-        policy = self._policy_optimiser.gather(gradients[len(value_parameters) :])
         norm = torch.linalg.vector_norm
         return Gradients(
             value, policy, [norm(vector) for vector in value], [norm(vector) for vector in policy]
