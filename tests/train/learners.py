@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ogspr.agents.drqv2 import DrQv2Config
+from ogspr.agents.drqv2 import Sizes as DrQv2Sizes
+from ogspr.agents.mrq import MRQConfig
+from ogspr.agents.mrq import Sizes as MRQSizes
 from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
+from ogspr.agents.protocol import AgentConfig
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.learner import Learner, LearnerSettings
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
@@ -29,13 +34,19 @@ def small_config(variant: str = "ogspr", **changes) -> OGSPRConfig:
     return replace(preset(variant), sizes=SMALL, batch_size=16, target_period=4, **changes)
 
 
+OTHER_METHODS: dict[str, AgentConfig] = {
+    "mrq": MRQConfig(sizes=MRQSizes(16, 64, 32, 70, 64, 64, 64), batch_size=16, target_period=4),
+    "drqv2": DrQv2Config(sizes=DrQv2Sizes(16, 24, 64), batch_size=16),
+}
+
+
 def make_learner(
     *,
     execution: Execution | None = None,
     device: str = "cpu",
     seed: int = 0,
     spec: EnvSpec = CONTINUOUS,
-    config: OGSPRConfig | None = None,
+    config: AgentConfig | None = None,
     place="device",
     folder: Path = Path("unused"),
     report=print,
@@ -69,13 +80,13 @@ def store_episodes(
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
-    """Copies of all numbers that learn, on the host."""
-    agent = learner.agent
-    parts = {"value": agent.value_network, "policy": agent.policy}
+    """Copies of all numbers that learn, of whatever method, on the host."""
+    home = getattr(learner.agent, "networks", learner.agent)
+    parts = [part for part in ("value_network", "core", "model", "policy") if hasattr(home, part)]
     return {
         f"{part}.{name}": parameter.detach().cpu().clone()
-        for part, module in parts.items()
-        for name, parameter in module.named_parameters()
+        for part in parts
+        for name, parameter in getattr(home, part).named_parameters()
     }
 
 

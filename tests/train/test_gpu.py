@@ -11,6 +11,7 @@ from ogspr.train.graph import set_matrix_precision
 from tests.train.learners import (
     CONTINUOUS,
     DISCRETE,
+    OTHER_METHODS,
     distance,
     make_learner,
     small_config,
@@ -47,13 +48,25 @@ def updated(learner, updates=UPDATES):
 
 
 MODES = ("eager", "compiled", "graph")
-SPECS = {"continuous": CONTINUOUS, "discrete": DISCRETE}
+CASES = {
+    "continuous": {"spec": CONTINUOUS},
+    "discrete": {"spec": DISCRETE},
+    "mrq": {"config": OTHER_METHODS["mrq"]},
+    "mrq-discrete": {"config": OTHER_METHODS["mrq"], "spec": DISCRETE},
+    "drqv2": {"config": OTHER_METHODS["drqv2"]},
+}
+
+
+@pytest.fixture(params=[None, *OTHER_METHODS], ids=["ogspr", *OTHER_METHODS])
+def method(request):
+    """Settings of each method in turn, as options of a learner."""
+    return {"config": OTHER_METHODS[request.param]} if request.param else {}
 
 
 @functools.cache
-def way_of(mode, precision, actions):
+def way_of(mode, precision, case):
     """How far the weights have come after some updates: end minus start."""
-    learner = learner_on_gpu(mode, precision, spec=SPECS[actions])
+    learner = learner_on_gpu(mode, precision, **CASES[case])
     start = weights(learner)
     end = updated(learner)
     return {name: end[name] - start[name] for name in start}
@@ -68,21 +81,21 @@ def error(way, right):
     return distance(way, right) / distance(right, {name: torch.zeros(()) for name in right})
 
 
-@pytest.mark.parametrize("actions", SPECS)
-def test_eager_equals_compiled_equals_graph_in_fp32(actions):
-    eager, compiled, graph = (way_of(mode, "fp32", actions) for mode in MODES)
-    print("fp32", actions, "compiled", error(compiled, eager), "graph to compiled", error(graph, compiled))
+@pytest.mark.parametrize("case", CASES)
+def test_eager_equals_compiled_equals_graph_in_fp32(case):
+    eager, compiled, graph = (way_of(mode, "fp32", case) for mode in MODES)
+    print("fp32", case, "compiled", error(compiled, eager), "graph to compiled", error(graph, compiled))
     assert error(compiled, eager) < 1e-3
     assert error(graph, compiled) < 1e-4  # the same kernels, in branches that sum in another order
 
 
-@pytest.mark.parametrize("actions", SPECS)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_compiled_and_graph_round_no_worse_than_eager(precision, actions):
+def test_compiled_and_graph_round_no_worse_than_eager(precision, case):
     """Every mode rounds in other places, so each is compared with what rounding does to eager updates."""
-    right = way_of("eager", "fp32", actions)
-    errors = {mode: error(way_of(mode, precision, actions), right) for mode in MODES}
-    print(precision, actions, errors)
+    right = way_of("eager", "fp32", case)
+    errors = {mode: error(way_of(mode, precision, case), right) for mode in MODES}
+    print(precision, case, errors)
     assert errors["eager"] < 0.5  # else rounding would hide everything
     assert errors["compiled"] < 1.3 * errors["eager"]
     assert errors["graph"] < 1.3 * errors["eager"]
@@ -105,16 +118,14 @@ def test_gpu_and_cpu_learn_the_same_in_fp32():
         assert gpu[name] == pytest.approx(cpu[name], rel=1e-3, abs=1e-4), name
 
 
-def test_a_captured_update_uses_a_loaded_state():
-    source, other = learner_on_gpu(seed=1), learner_on_gpu(seed=1)
+def test_a_captured_update_uses_a_loaded_state(method):
+    source, other = learner_on_gpu(seed=1, **method), learner_on_gpu(seed=1, **method)
     updated(source)
-    state = source.state_dict()
-    priorities = source.replay.priority.clone(), source.replay.largest_priority.clone()
+    state, replay = source.state_dict(), source.replay_state_dict()
     goal = updated(source, 3)
     updated(other, 6)
     other.load_state_dict(state)
-    other.replay.priority.copy_(priorities[0])
-    other.replay.largest_priority.copy_(priorities[1])
+    other.load_replay_state_dict(replay)
     assert distance(updated(other, 3), goal) == 0.0
 
 
@@ -150,8 +161,8 @@ def test_a_captured_update_sees_new_steps():
 
 
 @pytest.mark.parametrize("place", ["device", "pinned"])
-def test_phases_can_be_captured(place):
-    learner = learner_on_gpu(place=place)
+def test_phases_can_be_captured(place, method):
+    learner = learner_on_gpu(place=place, **method)
     for procedure in learner.phases().values():
         for _ in range(5):
             procedure()
@@ -167,8 +178,8 @@ def test_other_variants_run_in_a_graph(variant):
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-def test_an_update_never_waits_for_the_gpu(mode):
-    learner = learner_on_gpu(mode)
+def test_an_update_never_waits_for_the_gpu(mode, method):
+    learner = learner_on_gpu(mode, **method)
     updated(learner, 5)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -179,9 +190,9 @@ def test_an_update_never_waits_for_the_gpu(mode):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_learners_side_by_side_equal_each_alone():
-    alone = [updated(learner_on_gpu(seed=seed)) for seed in range(5)]
-    together = [learner_on_gpu(seed=seed) for seed in range(5)]
+def test_learners_side_by_side_equal_each_alone(method):
+    alone = [updated(learner_on_gpu(seed=seed, **method)) for seed in range(5)]
+    together = [learner_on_gpu(seed=seed, **method) for seed in range(5)]
     for _ in range(UPDATES):
         for learner in together:
             learner.update()
@@ -232,8 +243,8 @@ def test_pinned_frames_are_fetched_ahead_for_each_kind_of_update():
         pinned._prefetcher.join()
 
 
-def test_a_learner_with_pinned_frames_learns_in_a_graph():
-    learner = learner_on_gpu(place="pinned")
+def test_a_learner_with_pinned_frames_learns_in_a_graph(method):
+    learner = learner_on_gpu(place="pinned", **method)
     start = weights(learner)
     assert distance(updated(learner), start) > 0.0
     assert learner.metrics()["failed_updates"] == 0.0

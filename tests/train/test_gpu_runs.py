@@ -7,6 +7,7 @@ import torch
 
 from ogspr.errors import UserError
 from ogspr.train.options import ComputeOptions, ReplayOptions
+from tests.train.learners import OTHER_METHODS
 from tests.train.runs import TABLES, assert_same_run, request, tiny_options, train
 from tests.train.test_runs import stopped_run
 
@@ -31,9 +32,13 @@ def on_gpu(**changes):
     return {"agent": replace(agent, sizes=sizes), "compute": compute} | changes
 
 
+OTHERS = {name: replace(config, random_steps=30, shift_pad=2) for name, config in OTHER_METHODS.items()}
+
+
+@pytest.mark.parametrize("method", [None, *OTHERS], ids=["ogspr", *OTHERS])
 @pytest.mark.parametrize("place", ["device", "pinned"])
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, place):
-    options = on_gpu(replay=ReplayOptions(place=place))
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, place, method):
+    options = on_gpu(replay=ReplayOptions(place=place)) | ({"agent": OTHERS[method]} if method else {})
     train(request(tmp_path / "unbroken", **options))
     folder = stopped_run(tmp_path / "stopped", 20, 25, 30, **options)
     train(request(tmp_path / "stopped", **options))
