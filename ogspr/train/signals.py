@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for a good end, the second ends at once."""
+"""Ctrl-C and SIGTERM: the first asks for a good end, one that comes later ends at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 _SHOW_CURSOR = b"\x1b[?25h"  # a live display hides it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ONE_REQUEST = (
+    1.0  # seconds; `timeout` and schedulers signal the process and then its group: nobody asked twice
+)
 
 
 class Stopped(Exception):
@@ -26,6 +30,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._number: int | None = None
+        self._heard_at = 0.0
         self._at_once = False
 
     @contextlib.contextmanager
@@ -57,10 +62,18 @@ class StopRequest:
         return self._number is not None
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
         if self._number is not None:
-            if sys.stdout.isatty():
-                os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-            os._exit(128 + number)  # asked twice: no file is ever half written, so nothing is lost
-        self._number = number
+            if now - self._heard_at > ONE_REQUEST:
+                _end_at_once(number)
+            return
+        self._number, self._heard_at = number, now
         if self._at_once:
             raise Stopped(number)
+
+
+def _end_at_once(number: int) -> None:
+    """Saves nothing; what was saved stays, since no file is ever half written."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), _SHOW_CURSOR)
+    os._exit(128 + number)

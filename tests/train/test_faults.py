@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ogspr.train.signals import ONE_REQUEST, StopRequest
 from tests.helpers.trajectories import ROOT
-from tests.train.runs import TABLES, TASK
+from tests.train.runs import TABLES, TASK, exit_code
 
 TINY = """
 agent_steps = 120
@@ -133,14 +134,32 @@ def test_a_signal_while_nothing_is_there_yet(settings, unbroken, tmp_path):
     assert_continues(settings, tmp_path, unbroken)
 
 
-def test_a_second_signal_ends_at_once(settings, unbroken, tmp_path):
+def test_two_signals_at_a_time_are_one_request(settings, unbroken, tmp_path):
+    """`timeout` signals the process and then its group."""
     process = start(command(settings, tmp_path))
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
-    os.kill(process.pid, signal.SIGINT)
-    os.kill(process.pid, signal.SIGINT)
-    code, _ = finish(process)
-    assert code == 130
-    assert_continues(settings, tmp_path, unbroken)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.005)  # so that they do not become one on the way
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 143
+    assert "--resume" in output
+    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_signal_some_time_after_the_first_ends_at_once():
+    heard, ready = os.pipe()
+    child = os.fork()
+    if child == 0:  # saving takes forever here
+        with StopRequest().listening():
+            os.write(ready, b".")
+            while True:
+                time.sleep(1)
+    os.read(heard, 1)
+    os.kill(child, signal.SIGINT)
+    time.sleep(ONE_REQUEST + 0.1)
+    os.kill(child, signal.SIGINT)
+    assert exit_code(child) == 130
 
 
 def test_killed_with_its_workers_it_goes_on(settings, unbroken, tmp_path):
