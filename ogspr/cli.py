@@ -441,6 +441,7 @@ def bench_random(
     tasks: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="[TASK ...]")] = [],  # noqa: B006
     episodes: int = 100,
     seed: int = 0,
+    action_repeat: int | None = None,
     processes: int | None = None,
     out: Path | None = None,
 ) -> int:
@@ -450,12 +451,21 @@ def bench_random(
         tasks: Environments; if left out, all of the paper.
         episodes: Episodes of each.
         seed: Decides everything that is left to chance.
+        action_repeat: Frames for which an action is held; if left out, 2 for dmc, 4 for atari, else 1.
         processes: Tasks side by side; if left out, as many as there are cores.
         out: A csv file for the numbers; a second call goes on with what is missing in it.
     """
     from ogspr.bench.random import bench_random as run
 
-    run(tasks, episodes=episodes, seed=seed, processes=processes, out=out, console=_console())
+    run(
+        tasks,
+        episodes=episodes,
+        seed=seed,
+        action_repeat=action_repeat,
+        processes=processes,
+        out=out,
+        console=_console(),
+    )
     return 0
 
 

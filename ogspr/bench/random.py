@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -29,8 +29,17 @@ from ogspr.reference import paper_scores
 from ogspr.types import UInt8Array
 
 EPISODES = 100
-COLUMNS = ("task", "mean", "standard_error", "standard_deviation", "episodes", "seed", "versions")
-_SMALLEST_IMAGE = EnvOptions(image_size=1)  # nobody looks
+COLUMNS = (
+    "task",
+    "mean",
+    "standard_error",
+    "standard_deviation",
+    "episodes",
+    "seed",
+    "action_repeat",
+    "versions",
+)
+_SMALLEST_IMAGE = 1  # nobody looks
 
 
 @dataclass(frozen=True)
@@ -43,13 +52,15 @@ class RandomScore:
     standard_deviation: float  # of an episode's score
     episodes: int
     seed: int
+    action_repeat: int  # frames for which an action is held
     versions: str  # of the libraries that simulate
     seconds: float | None = None  # None: measured earlier, and read from the file
 
     def cells(self) -> tuple[str, ...]:
         """A row of the csv file; seconds would make every file another one."""
         numbers = (f"{x:.6g}" for x in (self.mean, self.standard_error, self.standard_deviation))
-        return (self.task, *numbers, str(self.episodes), str(self.seed), self.versions)
+        settings = (self.episodes, self.seed, self.action_repeat, self.versions)
+        return (self.task, *numbers, *map(str, settings))
 
 
 def paper_tasks() -> tuple[str, ...]:
@@ -62,23 +73,26 @@ def bench_random(
     *,
     episodes: int = EPISODES,
     seed: int = 0,
+    action_repeat: int | None = None,
     out: Path | None,
     console: Console,
     processes: int | None = None,
 ) -> list[RandomScore]:
     """Plays `episodes` episodes of every task (of the paper's, if none is named); prints a table.
 
+    `action_repeat` is for how many frames an action is held; None: as the suite's protocol says.
     `out` is written after every task; the same call goes on with the tasks that are not in it yet.
     """
-    require_positive(episodes=episodes, processes=processes)
+    require_positive(episodes=episodes, processes=processes, action_repeat=action_repeat)
     if episodes == 1:
         raise UserError("one episode says nothing about the spread of scores; use at least 2.")
     tasks = tuple(dict.fromkeys(tasks)) or paper_tasks()
     with console.status("building every environment once"):
-        versions = {task: _versions(task, seed) for task in tasks}
-    scores = _already_measured(out, episodes, seed, versions) if out is not None else {}
+        simulations = {task: _simulation(task, seed, action_repeat) for task in tasks}
+    scores = _already_measured(out, episodes, seed, simulations) if out is not None else {}
     missing = [task for task in tasks if task not in scores]
-    for score in _measured(missing, episodes, seed, processes or os.cpu_count() or 1):
+    settings = (episodes, seed, action_repeat)
+    for score in _measured(missing, settings, processes or os.cpu_count() or 1):
         scores[score.task] = score
         # No colon after the name: rich would show atari:Alien: with a picture of one.
         console.print(f"{score.task} {score.mean:.2f} +- {score.standard_error:.2f} in {score.seconds:.0f} s")
@@ -90,10 +104,10 @@ def bench_random(
     return [scores[task] for task in tasks]
 
 
-def random_score(task: str, episodes: int, seed: int) -> RandomScore:
+def random_score(task: str, episodes: int, seed: int, action_repeat: int | None = None) -> RandomScore:
     """Plays one task, with the actions that `ogspr rollout` takes for the same seed."""
     start = time.perf_counter()
-    env, rng = unseen(task, seed), np.random.default_rng(seed)
+    env, rng = unseen(task, seed, action_repeat), np.random.default_rng(seed)
     try:
         found = [_play(env, rng) for _ in range(episodes)]
     finally:
@@ -106,20 +120,28 @@ def random_score(task: str, episodes: int, seed: int) -> RandomScore:
         standard_deviation=deviation,
         episodes=episodes,
         seed=seed,
+        action_repeat=env.spec.action_repeat,
         versions=_version_text(env),
         seconds=time.perf_counter() - start,
     )
 
 
-def unseen(task: str, seed: int) -> Environment:
+def unseen(task: str, seed: int, action_repeat: int | None = None) -> Environment:
     """`make(task)` where the pictures do not matter: control tasks, whose pictures cost most, draw none."""
     suite, _, rest = task.partition(":")
+    options = EnvOptions(action_repeat=action_repeat)
     if suite != "dmc":
-        return make(task, seed=seed)
+        return make(task, seed=seed, options=options)
     domain, _, name = rest.partition("-")
     renderer = gl.activate().renderer
     return PixelEnvironment(
-        _UndrawnSource(domain, name, seed=seed, options=_SMALLEST_IMAGE, gl_renderer=renderer)
+        _UndrawnSource(
+            domain,
+            name,
+            seed=seed,
+            options=replace(options, image_size=_SMALLEST_IMAGE),
+            gl_renderer=renderer,
+        )
     )
 
 
@@ -138,25 +160,27 @@ def _play(env: Environment, rng: np.random.Generator) -> float:
     return score
 
 
-def _versions(task: str, seed: int) -> str:
-    """What simulates a task; also finds misspelt names before anything is measured."""
-    env = make(task, seed=seed)
+def _simulation(task: str, seed: int, action_repeat: int | None) -> tuple[int, str]:
+    """How and by what a task is simulated; also finds misspelt names before anything is measured."""
+    env = make(task, seed=seed, options=EnvOptions(action_repeat=action_repeat))
     env.close()
-    return _version_text(env)
+    return env.spec.action_repeat, _version_text(env)
 
 
 def _version_text(env: Environment) -> str:
     return " ".join(f"{name}={number}" for name, number in env.spec.versions.items())
 
 
-def _measured(tasks: Sequence[str], episodes: int, seed: int, processes: int) -> Iterator[RandomScore]:
+def _measured(
+    tasks: Sequence[str], settings: tuple[int, int, int | None], processes: int
+) -> Iterator[RandomScore]:
     """The scores of the tasks, in the order in which they are ready."""
     if not tasks:
         return
     context = multiprocessing.get_context("spawn")
     count = min(processes, len(tasks))
     with ProcessPoolExecutor(count, mp_context=context, initializer=_die_on_interrupt) as pool:
-        jobs: list[Future[RandomScore]] = [pool.submit(random_score, task, episodes, seed) for task in tasks]
+        jobs: list[Future[RandomScore]] = [pool.submit(random_score, task, *settings) for task in tasks]
         try:
             for job in as_completed(jobs):
                 yield job.result()
@@ -175,7 +199,7 @@ def _die_on_interrupt() -> None:
 
 
 def _already_measured(
-    path: Path, episodes: int, seed: int, versions: Mapping[str, str]
+    path: Path, episodes: int, seed: int, simulations: Mapping[str, tuple[int, str]]
 ) -> dict[str, RandomScore]:
     """What an earlier call left in the file; refuses one of other settings."""
     if path.suffix != ".csv":
@@ -189,12 +213,14 @@ def _already_measured(
             raise UserError(f"{path} is no file of this command; choose another place.")
         scores = [_score(row) for row in reader]
     for score in scores:
-        expected = (episodes, seed, versions.get(score.task, score.versions))
-        if (score.episodes, score.seed, score.versions) != expected:
+        simulated = (score.action_repeat, score.versions)
+        found = (score.episodes, score.seed, *simulated)
+        expected = (episodes, seed, *simulations.get(score.task, simulated))
+        if found != expected:
+            settings = "{} episodes, seed {}, actions held for {}, {}"
             raise UserError(
-                f"{path} holds {score.task} with {score.episodes} episodes, seed {score.seed}, "
-                f"{score.versions}; asked for {expected[0]} episodes, seed {expected[1]}, {expected[2]}. "
-                "Choose another file."
+                f"{path} holds {score.task} with {settings.format(*found)}; "
+                f"asked for {settings.format(*expected)}. Choose another file."
             )
     return {score.task: score for score in scores}
 
@@ -207,6 +233,7 @@ def _score(row: Mapping[str, str]) -> RandomScore:
         standard_deviation=float(row["standard_deviation"]),
         episodes=int(row["episodes"]),
         seed=int(row["seed"]),
+        action_repeat=int(row["action_repeat"]),
         versions=row["versions"],
     )
 

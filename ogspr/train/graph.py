@@ -43,18 +43,18 @@ def make_accelerator(execution: Execution, device: torch.device) -> PlainAcceler
         torch.backends.cudnn.benchmark = not execution.deterministic
         torch.backends.cudnn.deterministic = execution.deterministic
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
-    return kinds[execution.mode](device, execution.precision)
+    return kinds[execution.mode](device, execution)
 
 
 class PlainAccelerator:
     """Runs everything as it is written."""
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
+    def __init__(self, device: torch.device, execution: Execution) -> None:
         self._device = device
-        self._precision = precision
+        self._execution = execution
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if self._precision != "bf16":
+        if self._execution.precision != "bf16":
             return self._prepared(function)
         prepared = self._prepared(function)
 
@@ -80,14 +80,18 @@ class CompilingAccelerator(PlainAccelerator):
 
     def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
         torch._dynamo.config.recompile_limit = _RECOMPILE_LIMIT
-        return torch.compile(function, fullgraph=True, dynamic=False)
+        options: dict[str, str | int | bool | Callable[..., Any]] = {}
+        # Kernels that sum are else chosen by a race, too, and differ in their order of adding.
+        if self._execution.deterministic and "deterministic" in torch._inductor.list_options():
+            options["deterministic"] = True  # what older versions of torch do not know
+        return torch.compile(function, fullgraph=True, dynamic=False, options=options)
 
 
 class GraphAccelerator(CompilingAccelerator):
     """Compiles functions and captures whole procedures as CUDA graphs, branches side by side in them."""
 
-    def __init__(self, device: torch.device, precision: Precision) -> None:
-        super().__init__(device, precision)
+    def __init__(self, device: torch.device, execution: Execution) -> None:
+        super().__init__(device, execution)
         # Parameters used in two branches are meant to get gradients from two streams; autograd joins them.
         if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):  # newer torch warns
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)

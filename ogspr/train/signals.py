@@ -12,9 +12,8 @@ from types import FrameType
 
 _SHOW_CURSOR = b"\x1b[?25h"  # a live display hides it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ONE_REQUEST = (
-    1.0  # seconds; `timeout` and schedulers signal the process and then its group: nobody asked twice
-)
+# Signals within so many seconds are one request: `timeout` signals a process and then its whole group.
+ONE_REQUEST = 1.0
 
 
 class Stopped(Exception):

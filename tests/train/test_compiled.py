@@ -43,3 +43,11 @@ def test_a_step_of_adamw_in_place(skip):
     for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(plain, fast, rtol=1e-6, atol=1e-7)
     assert torch.equal(results[1][0], vectors()[0]) == bool(skip)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_only_a_deterministic_run_forbids_races_between_kernels(monkeypatch, deterministic):
+    given = {}
+    monkeypatch.setattr(torch, "compile", lambda function, **options: given.update(options) or function)
+    make_accelerator(Execution("compiled", "fp32", deterministic), CPU).function(draw_window)
+    assert given["options"].get("deterministic", False) == deterministic
