@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ogspr.analysis.probing import NEXT_STATE, STATE, TITLES
 from ogspr.analysis.statistics import Estimate
-from ogspr.probe.probing import NEXT_STATE, STATE
 from ogspr.probe.results import Summary
 from ogspr.records.files import writing
 
 FORMATS = (".png", ".pdf")
-_TITLES = {STATE: "state from h", NEXT_STATE: "next state from z"}
+_LOSSES = (STATE, NEXT_STATE)
 _OURS, _INK = "#4477aa", "#222222"
 _BESIDE = 0.38  # where the paper's mark is, from the middle of a bar
 
@@ -22,12 +22,12 @@ def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     methods = list(dict.fromkeys(summary.method for summary in summaries))
-    figure = Figure(figsize=(1.5 + 1.3 * len(_TITLES) * max(2, len(methods)), 3.6), layout="constrained")
+    figure = Figure(figsize=(1.5 + 1.3 * len(_LOSSES) * max(2, len(methods)), 3.6), layout="constrained")
     figure.suptitle(f"linear probing, {task}")
-    for axes, (loss, title) in zip(figure.subplots(1, len(_TITLES)), _TITLES.items(), strict=True):
+    for axes, loss in zip(figure.subplots(1, len(_LOSSES)), _LOSSES, strict=True):
         chosen = {summary.method: summary for summary in summaries if summary.loss == loss}
         _panel(axes, [chosen[method] for method in methods])
-        axes.set_title(title)
+        axes.set_title(TITLES[loss])
     paths = [csv.with_suffix(suffix) for suffix in FORMATS]
     for path in paths:
         with writing(path):

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.protocol import Representation
+from ogspr.analysis.probing import NEXT_STATE, STATE
 from ogspr.errors import UserError
 from ogspr.probe.heads import Examples, HeadTraining, LinearHeads, train_heads
 from ogspr.probe.normalisation import RunningMoments
 from ogspr.probe.recording import Recording
 from ogspr.types import Float64Array
 
-STATE, NEXT_STATE = "state", "next_state"
 FEWEST_EPISODES = 2  # one to learn from, one to be judged by
 _HELD_OUT = 0.2  # of the episodes
 _ENCODED_AT_ONCE = 512

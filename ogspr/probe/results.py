@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-
-import numpy as np
 
 from ogspr.analysis.grid import PAPER_NAMES
+from ogspr.analysis.probing import TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
 from ogspr.probe.heads import HeadTraining
-from ogspr.probe.probing import NEXT_STATE, STATE, Loss
+from ogspr.probe.probing import Loss
 from ogspr.records.files import write_csv
-from ogspr.reference import read_table
-from ogspr.types import Float64Array
 
-SUM = "sum"  # of both losses
 _COLUMNS = (
     "task",
     "method",
@@ -72,11 +67,11 @@ class Summary:
 
 def summarise(rows: Sequence[ProbeRow]) -> list[Summary]:
     """Methods in the order of the rows; for each state, next state and their sum."""
-    summaries = []
+    summaries, paper = [], paper_losses()
     for method in dict.fromkeys(row.method for row in rows):
         own = [row for row in rows if row.method == method]
-        norms = _run_means(own, lambda found: found.held_out)
-        shares = _run_means(own, lambda found: found.per_dimension)
+        norms = run_means((row.run, row.loss, row.found.held_out) for row in own)
+        shares = run_means((row.run, row.loss, row.found.per_dimension) for row in own)
         summaries += [
             Summary(
                 method,
@@ -84,9 +79,9 @@ def summarise(rows: Sequence[ProbeRow]) -> list[Summary]:
                 runs=len(norms[loss]),
                 squared_norm=bootstrap_interval(mean, norms[loss]),
                 per_dimension=bootstrap_interval(mean, shares[loss]),
-                paper=_paper(own[0].task, method, loss),
+                paper=paper.get((own[0].task, PAPER_NAMES.get(method, ""), loss)),
             )
-            for loss in (STATE, NEXT_STATE, SUM)
+            for loss in TITLES
         ]
     return summaries
 
@@ -118,23 +113,3 @@ def write_rows(
         for row in rows
     ]
     write_csv(path, _COLUMNS, cells)
-
-
-def _run_means(rows: Sequence[ProbeRow], number: Callable[[Loss], float]) -> dict[str, Float64Array]:
-    """For each loss the runs' means over collectors: (runs, 1), as scores on one task."""
-    values: dict[str, dict[Path, list[float]]] = {STATE: {}, NEXT_STATE: {}}
-    for row in rows:
-        values[row.loss].setdefault(row.run, []).append(number(row.found))
-    means = {
-        loss: np.array([[fmean(numbers)] for numbers in by_run.values()]) for loss, by_run in values.items()
-    }
-    return means | {SUM: means[STATE] + means[NEXT_STATE]}
-
-
-def _paper(task: str, method: str, loss: str) -> Estimate | None:
-    """The paper's number; None where it has none."""
-    wanted = (task, PAPER_NAMES.get(method), loss)
-    for row in read_table("paper/probing.csv"):
-        if (f"dmc:{row['task']}", row["method"], row["loss"]) == wanted:
-            return Estimate(*(float(row[name]) for name in ("value", "ci_low", "ci_high")))
-    return None

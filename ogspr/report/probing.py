@@ -7,20 +7,18 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS
-from ogspr.analysis.statistics import bootstrap_interval, mean
-from ogspr.reference import read_table
+from ogspr.analysis.probing import NEXT_STATE, STATE, SUM, TITLES, paper_losses, run_means
+from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
+from ogspr.types import Float64Array
 
 _PREDICTOR = ("task", "method", "seed", "collector", "collector_seed", "loss")
 _SETTINGS = ("updates", "episodes", "batch_size", "policy", "probe_seed")
 _NEEDED = {*_PREDICTOR, *_SETTINGS, "value_per_dimension"}
-_LOSSES = {"state": "state from h", "next_state": "next state from z"}
-_SUM = "sum of both"
 _DIGITS = 3
 
 
@@ -66,19 +64,9 @@ def probing_table(losses: Sequence[ProbeLoss]) -> Table | None:
         return None
     ours = [name for name in PAPER_NAMES.values() if any(found.method == name for found in losses)]
     ours += sorted({found.method for found in losses} - set(ours))
-    published = {
-        (f"dmc:{row['task']}", row["method"], row["loss"]): row for row in read_table("paper/probing.csv")
-    }
-    paper = list(dict.fromkeys(method for _, method, _ in published))
-    tasks = sorted({found.task for found in losses})
+    paper = list(dict.fromkeys(method for _, method, _ in paper_losses()))
     rows = [
-        (
-            Cell(f"{task.partition(':')[2]}, {title}"),
-            *(_our_cell([f for f in losses if (f.task, f.method) == (task, name)], kinds) for name in ours),
-            *(_paper_cell([published.get((task, method, kind)) for kind in kinds]) for method in paper),
-        )
-        for task in tasks
-        for title, kinds in _rows().items()
+        row for task in sorted({found.task for found in losses}) for row in _rows(task, losses, ours, paper)
     ]
     return Table(
         name="probing",
@@ -93,6 +81,29 @@ def probing_table(losses: Sequence[ProbeLoss]) -> Table | None:
         ),
         rows=tuple(rows),
     )
+
+
+def _rows(
+    task: str, losses: Sequence[ProbeLoss], ours: Sequence[str], paper: Sequence[str]
+) -> list[tuple[Cell, ...]]:
+    """A task's losses and their sum, one column for each of our methods and of the paper's."""
+    means = [
+        run_means((f.seed, f.loss, f.value) for f in losses if (f.task, f.method) == (task, name))
+        for name in ours
+    ]
+    published = paper_losses()
+    theirs = [
+        {loss: found for (where, method, loss), found in published.items() if (where, method) == (task, name)}
+        for name in paper
+    ]
+    return [
+        (
+            Cell(f"{task.partition(':')[2]}, {title}"),
+            *(_our_cell(values[loss]) for values in means),
+            *(_paper_cell(found, loss) for found in theirs),
+        )
+        for loss, title in TITLES.items()
+    ]
 
 
 def _csv_files(path: Path) -> Iterator[Path]:
@@ -121,7 +132,11 @@ def _loss(row: dict[str, str]) -> ProbeLoss | None:
         value = float(row["value_per_dimension"])
     except (TypeError, ValueError):
         return None
-    if not np.isfinite(value) or row["loss"] not in _LOSSES or any(row[name] is None for name in _SETTINGS):
+    if (
+        not np.isfinite(value)
+        or row["loss"] not in (STATE, NEXT_STATE)
+        or any(row[name] is None for name in _SETTINGS)
+    ):
         return None
     return ProbeLoss(
         row["task"],
@@ -139,21 +154,10 @@ def _thoroughness(settings: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(int(text) if text.isdecimal() else 0 for text in settings)
 
 
-def _rows() -> dict[str, tuple[str, ...]]:
-    """Title of a row, and the losses that are added up in it."""
-    return {title: (kind,) for kind, title in _LOSSES.items()} | {_SUM: tuple(_LOSSES)}
-
-
-def _our_cell(losses: Sequence[ProbeLoss], kinds: Sequence[str]) -> Cell:
-    """Of each run the mean over collectors, of these the mean over seeds."""
-    by_seed: dict[str, list[float]] = {}
-    for seed in dict.fromkeys(found.seed for found in losses):
-        means = [[f.value for f in losses if (f.seed, f.loss) == (seed, kind)] for kind in kinds]
-        if all(means):
-            by_seed[seed] = [fmean(values) for values in means]
-    if not by_seed:
+def _our_cell(values: Float64Array) -> Cell:
+    """The mean over seeds."""
+    if not len(values):
         return Cell(NOTHING)
-    values = np.array([[sum(parts)] for parts in by_seed.values()])
     incomplete = len(values) < PAPER_SEEDS
     note = f"{len(values)} of {PAPER_SEEDS} seeds" if incomplete else ""
     if len(values) == 1:
@@ -164,11 +168,11 @@ def _our_cell(losses: Sequence[ProbeLoss], kinds: Sequence[str]) -> Cell:
     )
 
 
-def _paper_cell(rows: Sequence[dict[str, str] | None]) -> Cell:
+def _paper_cell(published: dict[str, Estimate], loss: str) -> Cell:
     """A single number with its interval; a sum without one: the paper's runs are not published."""
-    known = [row for row in rows if row is not None]
-    if len(known) < len(rows):
-        return Cell(NOTHING)
-    if len(known) > 1:
-        return number(sum(float(row["value"]) for row in known), digits=_DIGITS)
-    return number(*(float(known[0][name]) for name in ("value", "ci_low", "ci_high")), digits=_DIGITS)
+    if loss in published:
+        found = published[loss]
+        return number(found.value, found.low, found.high, digits=_DIGITS)
+    if loss == SUM and {STATE, NEXT_STATE} <= published.keys():
+        return number(published[STATE].value + published[NEXT_STATE].value, digits=_DIGITS)
+    return Cell(NOTHING)

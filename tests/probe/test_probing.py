@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from ogspr.analysis.probing import NEXT_STATE, STATE
 from ogspr.errors import UserError
 from ogspr.probe.heads import HeadTraining
 from ogspr.probe.probing import (
-    NEXT_STATE,
-    STATE,
     EncodedEpisode,
     Loss,
     _tasks,
