@@ -11,8 +11,8 @@ from ogspr.train.execution import Mode, Precision
 class UpdateBench:
     """What is measured."""
 
-    variant: str = "ogspr"
-    """The preset."""
+    preset: str = "ogspr"
+    """What is updated: ogspr, one of its variants, mrq or drqv2."""
     suite: str = "dmc"
     """The suite whose sizes and weights it has: dmc or atari100k."""
     modes: tuple[Mode, ...] = ()
@@ -22,10 +22,12 @@ class UpdateBench:
     learners: tuple[int, ...] = ()
     """Numbers of learners in one process, others than the first in the last mode and precision; if left out,
     1 to 5, on a CPU 1 and 2."""
-    batch_size: int | None = None
-    """Windows in a batch; if left out, the preset's, on a CPU 16."""
-    capacity: int | None = None
-    """Steps in each replay; if left out, 100 000, on a CPU 2000."""
+    batch_sizes: tuple[int, ...] = ()
+    """Windows in a batch, others than the first in the last mode and precision; if left out, the preset's,
+    on a CPU 16."""
+    capacities: tuple[int, ...] = ()
+    """Steps in each replay, others than the first in the last mode and precision; if left out, 100 000, on a
+    CPU 2000."""
     updates: int | None = None
     """Updates timed in one round; if left out, 100, on a CPU 3."""
     rounds: int = 3

@@ -1,15 +1,17 @@
 """`ogspr bench update`: what one update costs, run in every way there is, in one process.
 
 Replay is filled with random bytes: what an update costs does not depend on what the pictures show. The
-phases come from updates cut off after each phase, so they add up to the whole also where work overlaps.
+phases come from updates cut off after each phase, so they add up to the whole also where work overlaps. The
+bound is what the matrix products and convolutions would take at the speed of one large matrix product.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,19 +21,23 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ogspr.agents.ogspr import OGSPRConfig, preset
+from ogspr.agents.protocol import AgentConfig
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import UpdateBench
-from ogspr.errors import UserError, require_positive
+from ogspr.bench.work import Memory, floating_point_operations, operations_a_second, wait
+from ogspr.errors import UserError, require_positive, unknown
 from ogspr.records.files import claim_file, write_csv
 from ogspr.replay import Replay
 from ogspr.train.execution import Execution, Mode, Precision
 from ogspr.train.graph import set_matrix_precision
 from ogspr.train.learner import Learner, LearnerSettings, make_learners
+from ogspr.train.recipes import recipe
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
 
 _EPISODE = 500
 _WARM_UP = 5  # updates before anything is timed: compilation, capture
+_COUNTED_CAPACITY = 1_000  # of the replay of the update whose operations are counted
+_TASKS = {"dmc": "dmc:cheetah-run", "atari100k": "atari:Pong"}  # whose settings are used
 _SPECS = {
     "dmc": EnvSpec("cheetah-run sizes", (3, 84, 84), 3, ContinuousActions(6), 2, _EPISODE),
     "atari100k": EnvSpec("Atari sizes", (1, 84, 84), 4, DiscreteActions(18), 4, _EPISODE),
@@ -39,37 +45,56 @@ _SPECS = {
 
 
 @dataclass(frozen=True)
+class Contender:
+    """One way of running."""
+
+    execution: Execution
+    learners: int
+    batch_size: int
+    capacity: int  # of each replay
+
+    def __str__(self) -> str:
+        return (
+            f"{self.execution.mode} {self.execution.precision}, {self.learners} learners, "
+            f"batches of {self.batch_size}, {self.capacity} steps"
+        )
+
+
+@dataclass(frozen=True)
 class Plan:
     """What is measured, with everything that was left out chosen for the machine: minutes suffice."""
 
-    config: OGSPRConfig
+    config: AgentConfig
     spec: EnvSpec
-    contenders: list[tuple[Execution, int]]  # and how many learners
-    capacity: int
+    contenders: list[Contender]
     updates: int
     rounds: int
+    device: torch.device
+
+    def settings(self, contender: Contender) -> LearnerSettings:
+        config: AgentConfig = replace(self.config, batch_size=contender.batch_size)  # type: ignore[type-var]
+        return LearnerSettings(config, self.spec, contender.capacity, self.device, contender.execution)
 
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """One way of running, measured."""
+    """A contender, measured."""
 
-    mode: Mode
-    precision: Precision
-    learners: int
+    contender: Contender
     milliseconds: float  # one update of every learner, the median round
     spread: float  # slowest round minus fastest
     ratio: float  # the first result's time a learner over this one's: above 1 is faster
     phases: dict[str, float]  # milliseconds; empty with more than one learner
-    device_bytes: int  # most memory in use at once, without the frames of replay
+    operations: int  # of one update of one learner
+    bound: float  # milliseconds that they take at least, of all learners
+    memory: Memory  # on a GPU
 
 
 def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> list[UpdateResult]:
     """Measures everything; prints a table and writes it as csv."""
-    require_positive(
-        updates=bench.updates, rounds=bench.rounds, capacity=bench.capacity, batch_size=bench.batch_size
-    )
-    require_positive(**{f"number_of_learners_{i}": count for i, count in enumerate(bench.learners)})
+    require_positive(updates=bench.updates, rounds=bench.rounds)
+    for name in ("learners", "batch_sizes", "capacities"):
+        require_positive(**{f"{name}_{i}": count for i, count in enumerate(getattr(bench, name))})
     if out is not None:
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
@@ -79,14 +104,11 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
     hardware = hardware_line(device)
     console.print(hardware)
     results: list[UpdateResult] = []
-    for execution, learners in planned.contenders:
-        with console.status(f"measuring {execution.mode} {execution.precision}, {learners} learners"):
-            result = _measure(planned, execution, learners, device, console)
+    for result in _measured(planned, console):
         first = results[0] if results else result
-        ratio = (first.milliseconds / first.learners) / (result.milliseconds / learners)
-        results.append(replace(result, ratio=ratio))
+        results.append(replace(result, ratio=_cost(first) / _cost(result)))
         if out is not None:  # after each: what is measured is not lost with the next one
-            _write(out, bench, planned, results, hardware)
+            _write(out, bench, results, hardware)
     console.print(_table(results))
     if out is not None:
         console.print(f"written {out}")
@@ -95,81 +117,124 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
 
 def plan(bench: UpdateBench, device: torch.device) -> Plan:
     gpu = device.type == "cuda"
-    config = preset(bench.variant, bench.suite)
-    batch_size = bench.batch_size or (config.batch_size if gpu else 16)
+    if bench.suite not in _SPECS:
+        raise unknown("suite", bench.suite, _SPECS)
+    config = recipe(bench.preset, _TASKS[bench.suite]).agent
+    batch_size = config.batch_size if gpu else 16
     return Plan(
-        replace(config, batch_size=batch_size),
+        config,
         _SPECS[bench.suite],
-        _contenders(bench, gpu),
-        capacity=bench.capacity or (100_000 if gpu else 2_000),
+        _contenders(bench, gpu, batch_size),
         updates=bench.updates or (100 if gpu else 3),
         rounds=bench.rounds,
+        device=device,
     )
 
 
-def _contenders(bench: UpdateBench, gpu: bool) -> list[tuple[Execution, int]]:
-    """Every mode and precision with the first number of learners, then the last of them with the others."""
+def _contenders(bench: UpdateBench, gpu: bool, batch_size: int) -> list[Contender]:
+    """Every mode and precision with the first of each number, then the last of them with the others."""
     modes: Sequence[Mode] = bench.modes or (("eager", "compiled", "graph") if gpu else ("eager",))
     precisions: Sequence[Precision] = bench.precisions or (("fp32", "tf32", "bf16") if gpu else ("fp32",))
     learners = bench.learners or ((1, 2, 3, 4, 5) if gpu else (1, 2))
-    grid = [(Execution(mode, precision), learners[0]) for mode in modes for precision in precisions]
-    return grid + [(grid[-1][0], count) for count in learners[1:]]
+    batch_sizes = bench.batch_sizes or (batch_size,)
+    capacities = bench.capacities or (100_000 if gpu else 2_000,)
+    grid = [
+        Contender(Execution(mode, precision), learners[0], batch_sizes[0], capacities[0])
+        for mode in modes
+        for precision in precisions
+    ]
+    last = grid[-1]
+    return [
+        *grid,
+        *(replace(last, learners=count) for count in learners[1:]),
+        *(replace(last, batch_size=size) for size in batch_sizes[1:]),
+        *(replace(last, capacity=size) for size in capacities[1:]),
+    ]
 
 
-def _measure(
-    planned: Plan, execution: Execution, count: int, device: torch.device, console: Console
-) -> UpdateResult:
-    settings = LearnerSettings(planned.config, planned.spec, planned.capacity, device, execution)
+def _measured(planned: Plan, console: Console) -> Iterator[UpdateResult]:
+    speed = cache(lambda precision: operations_a_second(planned.device, precision))
+    operations = cache(lambda batch_size: _operations(planned, batch_size))
+    for contender in planned.contenders:
+        with console.status(f"measuring {contender}"):
+            rate, count = speed(contender.execution.precision), operations(contender.batch_size)
+            result = _measure(planned, contender, console)
+        bound = 1000.0 * contender.learners * count / rate
+        yield replace(result, operations=count, bound=bound)
+
+
+def _operations(planned: Plan, batch_size: int) -> int:
+    """Of one update, counted where every product is one of torch's own: without graph and own kernels."""
+    contender = Contender(Execution("eager", "fp32"), 1, batch_size, _COUNTED_CAPACITY)
+    with TemporaryDirectory() as folder:
+        (learner,) = make_learners(planned.settings(contender), (0,), [Path(folder)], announce=lambda _: None)
+        fill(learner, seed=0)
+        return floating_point_operations(_whole_update(learner))
+
+
+def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateResult:
+    device, count = planned.device, contender.learners
     _release(device)
     with TemporaryDirectory() as folder:
-        learners = make_learners(settings, range(count), [Path(folder)] * count, announce=console.print)
+        learners = make_learners(
+            planned.settings(contender), range(count), [Path(folder)] * count, announce=console.print
+        )
         for seed, learner in enumerate(learners):
             fill(learner, seed)
+        updates = [_whole_update(learner) for learner in learners]
 
         def update_all() -> None:
-            for learner in learners:
-                learner.update()
+            for update in updates:
+                update()
 
-        rounds = _timed_rounds(update_all, planned, execution, device)
-        phases = _phases(learners[0], planned, execution, device) if count == 1 else {}
-        used = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-        frames = sum(learner.replay.frames.nbytes for learner in learners if learner.place == "device")
+        rounds = _timed_rounds(update_all, planned, contender.execution)
+        phases = _phases(learners[0], planned, contender.execution) if count == 1 else {}
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+        memory = Memory.of(learners, peak)
     return UpdateResult(
-        execution.mode,
-        execution.precision,
-        count,
+        contender,
         median(rounds),
-        max(rounds) - min(rounds),
-        1.0,
-        phases,
-        max(0, used - frames),
+        spread=max(rounds) - min(rounds),
+        ratio=1.0,
+        phases=phases,
+        operations=0,
+        bound=0.0,
+        memory=memory,
     )
 
 
-def _phases(learner: Learner, planned: Plan, execution: Execution, device: torch.device) -> dict[str, float]:
+def _cost(result: UpdateResult) -> float:
+    """Milliseconds for one window of a batch."""
+    return result.milliseconds / (result.contender.learners * result.contender.batch_size)
+
+
+def _whole_update(learner: Learner) -> Callable[[], None]:
+    """The last phase's end. Methods with several kinds of updates make one of each, as they do on average."""
+    return list(learner.phases().values())[-1]
+
+
+def _phases(learner: Learner, planned: Plan, execution: Execution) -> dict[str, float]:
     """Milliseconds of each phase: what an update that goes one phase further takes longer."""
     phases, before = {}, 0.0
     for name, procedure in learner.phases().items():
-        until = median(_timed_rounds(procedure, planned, execution, device))
+        until = median(_timed_rounds(procedure, planned, execution))
         phases[name] = until - before
         before = until
     return phases
 
 
-def _timed_rounds(
-    update: Callable[[], None], planned: Plan, execution: Execution, device: torch.device
-) -> list[float]:
+def _timed_rounds(update: Callable[[], None], planned: Plan, execution: Execution) -> list[float]:
     """Milliseconds an update, for each round."""
     set_matrix_precision(execution.precision)
     for _ in range(_WARM_UP):
         update()
     rounds = []
     for _ in range(planned.rounds):
-        _wait(device)
+        wait(planned.device)
         start = time.perf_counter()
         for _ in range(planned.updates):
             update()
-        _wait(device)
+        wait(planned.device)
         rounds.append(1000 * (time.perf_counter() - start) / planned.updates)
     return rounds
 
@@ -198,11 +263,6 @@ def _fill_tensors(replay: Replay, seed: int) -> None:
     replay.priority.uniform_(1.0, 3.0, generator=generator)
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _release(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
@@ -214,43 +274,55 @@ _PHASES = ("sample", "forward", "backward", "optimise")
 
 
 def _table(results: Sequence[UpdateResult]) -> Table:
-    title = "ms for one update of every learner; ratio: updates a second against the first line"
+    title = (
+        "ms for one update of every learner; ratio: windows learned from a second against the first line; "
+        "bound: its products at the speed of one large product"
+    )
     table = Table(box=None, header_style="bold", title=title, title_justify="left", padding=(0, 1, 0, 0))
     table.add_column("mode")
     table.add_column("precision")
-    for heading in ("learners", "ms", "ratio", *_PHASES):
+    for heading in ("learners", "batch", "replay", "ms", "ratio", *_PHASES, "bound"):
         table.add_column(heading, justify="right")
     for result in results:
+        contender = result.contender
         table.add_row(
-            result.mode,
-            result.precision,
-            str(result.learners),
+            contender.execution.mode,
+            contender.execution.precision,
+            str(contender.learners),
+            str(contender.batch_size),
+            str(contender.capacity),
             f"{result.milliseconds:.2f}",
             f"{result.ratio:.2f}",
             *(f"{result.phases[name]:.2f}" if result.phases else "" for name in _PHASES),
+            f"{result.bound:.2f}",
         )
     return table
 
 
-def _write(
-    path: Path, bench: UpdateBench, planned: Plan, results: Sequence[UpdateResult], hardware: str
-) -> None:
-    settings = ("variant", "suite", "batch_size", "capacity", "mode", "precision", "learners")
-    header = (*settings, "milliseconds", "spread", "ratio", *_PHASES, "device_bytes", "hardware")
+def _write(path: Path, bench: UpdateBench, results: Sequence[UpdateResult], hardware: str) -> None:
+    memory = [field.name for field in fields(Memory)]
+    header = (
+        *("preset", "suite", "batch_size", "capacity", "mode", "precision", "learners"),
+        *("milliseconds", "spread", "ratio", *_PHASES, "operations", "bound"),
+        *(f"{name}_bytes" for name in memory),
+        "hardware",
+    )
     rows = [
         (
-            bench.variant,
+            bench.preset,
             bench.suite,
-            planned.config.batch_size,
-            planned.capacity,
-            result.mode,
-            result.precision,
-            result.learners,
+            result.contender.batch_size,
+            result.contender.capacity,
+            result.contender.execution.mode,
+            result.contender.execution.precision,
+            result.contender.learners,
             f"{result.milliseconds:.4f}",
             f"{result.spread:.4f}",
             f"{result.ratio:.3f}",
             *(f"{result.phases[name]:.4f}" if result.phases else "" for name in _PHASES),
-            result.device_bytes,
+            result.operations,
+            f"{result.bound:.4f}",
+            *(getattr(result.memory, name) for name in memory),
             hardware,
         )
         for result in results

@@ -2,13 +2,15 @@ import csv
 from io import StringIO
 
 import pytest
+import torch
 from rich.console import Console
 
 from ogspr.bench.options import UpdateBench
 from ogspr.bench.update import bench_update
+from ogspr.bench.work import Memory, floating_point_operations, operations_a_second
 from ogspr.errors import UserError
 
-QUICK = {"batch_size": 2, "capacity": 40, "updates": 1, "rounds": 1, "learners": (1, 2)}
+QUICK = {"batch_sizes": (2,), "capacities": (40,), "updates": 1, "rounds": 1, "learners": (1, 2)}
 
 
 def run(out=None, **options):
@@ -35,6 +37,56 @@ def test_table_and_csv_hold_what_was_measured(tmp_path):
     assert "replay: 40 steps" in text
 
 
+def test_batch_and_replay_sizes_vary_one_at_a_time(tmp_path):
+    path = tmp_path / "update.csv"
+    results, _ = run(path, precisions=("fp32", "bf16"), batch_sizes=(2, 3), capacities=(40, 50))
+    rows = list(csv.DictReader(path.open()))
+    varied = [(row["precision"], row["learners"], row["batch_size"], row["capacity"]) for row in rows]
+    assert varied == [
+        ("fp32", "1", "2", "40"),
+        ("bf16", "1", "2", "40"),
+        ("bf16", "2", "2", "40"),
+        ("bf16", "1", "3", "40"),
+        ("bf16", "1", "2", "50"),
+    ]
+    assert results[3].ratio == pytest.approx(1.5 * results[0].milliseconds / results[3].milliseconds)
+    assert results[3].operations == pytest.approx(1.5 * results[1].operations, rel=0.1)
+    assert results[2].bound == pytest.approx(2 * results[1].bound)
+    assert {float(row["bound"]) > 0 for row in rows} == {True}
+    assert int(rows[4]["replay_bytes"]) == pytest.approx(1.25 * int(rows[0]["replay_bytes"]))
+
+
+@pytest.mark.parametrize(("preset", "learned"), [("mrq", 4_156_394), ("drqv2", 7_276_628)])
+def test_every_method_is_measured(preset, learned):
+    """Part of what learns has a target copy."""
+    (result,), _ = run(preset=preset, learners=(1,))
+    assert 4 * learned < result.memory.networks < 8 * learned
+    assert result.memory.optimisers == pytest.approx(2 * 4 * learned, rel=0.01)  # two moments of each
+
+
+def test_operations_by_hand():
+    a, weight = torch.zeros(3, 5), torch.zeros(5, 7, requires_grad=True)
+    assert floating_point_operations(lambda: a @ weight) == 2 * 3 * 5 * 7
+    assert floating_point_operations(lambda: (a @ weight).sum().backward()) == 2 * (2 * 3 * 5 * 7)
+    image, kernel = torch.zeros(2, 3, 8, 8), torch.zeros(4, 3, 3, 3)
+    convolve = torch.nn.functional.conv2d
+    assert floating_point_operations(lambda: convolve(image, kernel)) == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
+
+
+def test_speed_is_that_of_the_machine():
+    """Any machine that runs this does a million operations a second, and none 10 ** 16."""
+    assert 1e6 < operations_a_second(torch.device("cpu"), "fp32") < 1e16
+
+
+def test_memory_that_is_nobody_elses_is_for_working():
+    (result,), _ = run(learners=(1,))
+    memory = result.memory
+    assert memory.working == 0  # not measured on a CPU
+    frames = 40 * 3 * 84 * 84
+    assert frames < memory.replay < frames + 40 * 100
+    assert Memory.of([], peak=7) == Memory(0, 0, 0, 7)
+
+
 def test_phases_add_up_to_a_whole_update(monkeypatch):
     """The differences between updates cut off later and later; one learner alone is cut into phases."""
     ends = iter([10.0, 1.0, 3.0, 6.0, 10.0, 20.0])  # whole, then cut after each phase; then two learners
@@ -50,9 +102,10 @@ def test_phases_add_up_to_a_whole_update(monkeypatch):
     [
         ({"updates": 0}, "updates must be at least 1"),
         ({"learners": (0,)}, "must be at least 1"),
-        ({"variant": "ogsrp"}, "did you mean ogspr"),
+        ({"batch_sizes": (2, 0)}, "must be at least 1"),
+        ({"preset": "ogsrp"}, "did you mean ogspr"),
         ({"suite": "dmcc"}, "unknown suite"),
-        ({"capacity": 5}, "at least 9 steps"),
+        ({"capacities": (5,)}, "at least 9 steps"),
     ],
 )
 def test_mistakes_are_told(options, complaint):

@@ -1,0 +1,84 @@
+"""What an update asks of a machine: arithmetic, and memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ogspr.train.execution import Precision
+from ogspr.train.graph import set_matrix_precision
+from ogspr.train.learner import Learner
+
+_PRODUCT_SIZE = {"cuda": 8192, "cpu": 1024}  # of a matrix product that keeps all of a chip busy
+_PRODUCTS = 10
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device for one learner or several."""
+
+    networks: int  # those that learn and those that targets come from
+    optimisers: int
+    replay: int
+    working: int  # most that was in use beside: batches, activations, gradients, what a graph keeps
+
+    @staticmethod
+    def of(learners: list[Learner], peak: int) -> Memory:
+        """`peak`: most bytes that were in use at once."""
+        networks = optimisers = replay = 0
+        for learner in learners:
+            for name, tensor in learner.agent.state_dict()["tensors"].items():
+                if "optimiser" in name.partition(".")[0]:
+                    optimisers += tensor.nbytes
+                else:
+                    networks += tensor.nbytes
+            replay += _replay_bytes(learner)
+        return Memory(networks, optimisers, replay, max(0, peak - networks - optimisers - replay))
+
+
+def floating_point_operations(update: Callable[[], None]) -> int:
+    """Of the matrix products and convolutions in an eager update; to multiply and to add count as two."""
+    with FlopCounterMode(display=False) as counter:
+        update()
+    return int(counter.get_total_flops())
+
+
+def operations_a_second(device: torch.device, precision: Precision) -> float:
+    """That this machine reaches in its favourite task: the product of two large matrices."""
+    set_matrix_precision(precision)
+    size = _PRODUCT_SIZE[device.type]
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    factor = torch.randn(size, size, device=device, dtype=kind)
+    product = torch.empty_like(factor)
+
+    def multiply() -> None:
+        torch.mm(factor, factor, out=product)
+
+    multiply()
+    seconds = min(_seconds(multiply, device) for _ in range(_PRODUCTS))
+    return 2.0 * size**3 / seconds
+
+
+def _replay_bytes(learner: Learner) -> int:
+    """On the device: frames in main memory do not count."""
+    replay = learner.replay
+    tensors = [replay.numbers, replay.age, replay.reach, replay.priority]
+    tensors += [replay.frames] if learner.place == "device" else []
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _seconds(run: Callable[[], None], device: torch.device) -> float:
+    wait(device)
+    start = time.perf_counter()
+    run()
+    wait(device)
+    return time.perf_counter() - start
