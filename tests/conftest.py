@@ -1,6 +1,12 @@
 """What every test may use."""
 
 import os
+import signal
+
+# Ctrl-C is part of what is tested. In the background (`nohup make test &`) a shell has it ignored, and
+# processes that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run side by side already, and networks this small are slower on several threads than on one. Set
 # before torch is imported, here and in the processes that tests start.

@@ -275,28 +275,34 @@ _PHASES = ("sample", "forward", "backward", "optimise")
 
 def _table(results: Sequence[UpdateResult]) -> Table:
     title = (
-        "ms for one update of every learner; ratio: windows learned from a second against the first line; "
-        "bound: its products at the speed of one large product"
+        "ms for one update of every learner\nratio: windows learned from a second against the first line\n"
+        "bound: ms of its matrix products at the speed of one large product"
     )
     table = Table(box=None, header_style="bold", title=title, title_justify="left", padding=(0, 1, 0, 0))
     table.add_column("mode")
-    table.add_column("precision")
-    for heading in ("learners", "batch", "replay", "ms", "ratio", *_PHASES, "bound"):
+    sizes = _sizes_that_vary([result.contender for result in results])
+    for heading in (*sizes, "ms", "ratio", *_PHASES, "bound"):
         table.add_column(heading, justify="right")
-    for result in results:
-        contender = result.contender
+    for place, result in enumerate(results):
         table.add_row(
-            contender.execution.mode,
-            contender.execution.precision,
-            str(contender.learners),
-            str(contender.batch_size),
-            str(contender.capacity),
+            f"{result.contender.execution.mode} {result.contender.execution.precision}",
+            *(str(values[place]) for values in sizes.values()),
             f"{result.milliseconds:.2f}",
             f"{result.ratio:.2f}",
             *(f"{result.phases[name]:.2f}" if result.phases else "" for name in _PHASES),
             f"{result.bound:.2f}",
         )
     return table
+
+
+def _sizes_that_vary(contenders: Sequence[Contender]) -> dict[str, list[int]]:
+    """Columns for them: a terminal has no room for the others."""
+    columns = {
+        "learners": [contender.learners for contender in contenders],
+        "batch": [contender.batch_size for contender in contenders],
+        "replay": [contender.capacity for contender in contenders],
+    }
+    return {name: values for name, values in columns.items() if len(set(values)) > 1}
 
 
 def _write(path: Path, bench: UpdateBench, results: Sequence[UpdateResult], hardware: str) -> None:
