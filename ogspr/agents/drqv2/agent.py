@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ogspr.agents.acting import Actor
 from ogspr.agents.actor_critic import plain_action
+from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import Behaviour
 from ogspr.agents.binding import OnReplay
 from ogspr.agents.drqv2 import losses
@@ -26,15 +25,14 @@ from ogspr.agents.drqv2.networks import (
 )
 from ogspr.agents.drqv2.policy import policy_parts
 from ogspr.agents.drqv2.update import Update
-from ogspr.agents.failures import FailedUpdate
 from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
-from ogspr.agents.protocol import Accelerator, State, WindowSource
-from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
+from ogspr.agents.protocol import Accelerator, WindowSource
+from ogspr.agents.state import Chance
 from ogspr.types import Action, EnvSpec, UInt8Array
 
 
-class DrQv2Agent:
+class DrQv2Agent(AgentBase):
     """One agent.
 
     Args:
@@ -49,15 +47,14 @@ class DrQv2Agent:
         self, config: DrQv2Config, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        self.updates = 0
-        self._actions = continuous_actions(spec)
-        self._chance = Chance(seed, device)
-        self._networks = Networks(config, spec, self._actions.size, seed, device)
-        self._update = Update(config, self._networks, self._actions.size, self._chance.learning, accelerator)
+        size, chance = continuous_actions(spec).size, Chance(seed, device)
+        self._networks = networks = Networks(config, spec, size, seed, device)
+        self._update = update = Update(config, networks, size, chance.learning, accelerator)
+        self._on = OnReplay(update.made_fast, (config.n_step,))
         # A tensor, because a captured graph reads it anew each time.
         self._acting_noise = torch.tensor(config.noise_start, device=device)
-        self._behaviour = self._make_behaviour(spec, device, accelerator)
-        self._on = OnReplay(self._update.made_fast, (config.n_step,))
+        behaviour = self._make_behaviour(spec, chance, device, accelerator)
+        super().__init__(behaviour, chance, [update.failures], lambda: networks.tensors() | update.tensors())
 
     @property
     def value_network(self) -> ValueNetwork:
@@ -83,10 +80,7 @@ class DrQv2Agent:
         """
         if explore:
             self._acting_noise.fill_(self.config.noise_scale(agent_steps))
-        return self._behaviour.act(observation, agent_steps=agent_steps, explore=explore)
-
-    def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
-        return self._behaviour.vector(action)
+        return super().act(observation, agent_steps=agent_steps, explore=explore)
 
     def updates_due(self, agent_steps: int) -> int:
         """Updates that follow agent step number `agent_steps`, the first being 1."""
@@ -123,45 +117,17 @@ class DrQv2Agent:
     def policy_weights(self) -> dict[str, Tensor]:
         return named_weights(policy_parts(self.value_network, self.policy))
 
-    @property
-    def failures_in_a_row(self) -> int:
-        """Updates that were left out at the end because a number was not finite; an update late on a GPU."""
-        return self._update.failures.in_a_row
-
-    @property
-    def failed_updates(self) -> int:
-        """All updates that were left out, as far as the host has heard."""
-        return self._update.failures.total
-
-    def forget_failures(self) -> None:
-        """The row of failures is over."""
-        self._update.failures.forget_row()
-
-    def last_failure(self) -> FailedUpdate:
-        """Waits for the device."""
-        return self._update.failures.report()
-
-    def state_dict(self) -> State:
-        """Everything that decides what comes next, but for replay: tensors and JSON values."""
-        return agent_state(self.updates, self._chance, self._parts())
-
-    def load_state_dict(self, state: State) -> None:
-        """In place: what was captured before goes on with the loaded numbers. ValueError: nothing changed."""
-        self.updates = load_agent_state(state, self._chance, self._parts())
-        self._update.failures.tell_host()
-
-    def _parts(self) -> Parts:
-        return self._networks.tensors() | self._update.tensors()
-
-    def _make_behaviour(self, spec: EnvSpec, device: torch.device, accelerator: Accelerator) -> Behaviour:
-        size, networks = self._actions.size, (self.value_network, self.policy)
+    def _make_behaviour(
+        self, spec: EnvSpec, chance: Chance, device: torch.device, accelerator: Accelerator
+    ) -> Behaviour:
+        actions, networks = continuous_actions(spec), (self.value_network, self.policy)
         explore = partial(accelerator.function(losses.noisy_action), *networks, self._acting_noise)
-        evaluate = partial(accelerator.function(plain_action), *networks, self._actions, PIXEL_RANGE)
+        evaluate = partial(accelerator.function(plain_action), *networks, actions, PIXEL_RANGE)
         return Behaviour(
             spec.actions,
-            self._actions,
-            Actor(explore, size, accelerator, device, noisy=True),
-            Actor(evaluate, size, accelerator, device, noisy=False),
+            actions,
+            Actor(explore, actions.size, accelerator, device, noisy=True),
+            Actor(evaluate, actions.size, accelerator, device, noisy=False),
             self.config.random_steps,
-            self._chance.acting,
+            chance.acting,
         )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ogspr.agents.actions import action_kind
+from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
 from ogspr.agents.binding import OnReplay
-from ogspr.agents.failures import FailedUpdate
 from ogspr.agents.modules import parameter_count
 from ogspr.agents.mrq.config import MRQConfig
 from ogspr.agents.mrq.encoder_update import EncoderUpdate
@@ -21,12 +19,12 @@ from ogspr.agents.mrq.networks import Networks
 from ogspr.agents.mrq.policy import policy_weights
 from ogspr.agents.mrq.value_update import ValueUpdate
 from ogspr.agents.phases import Phases, update_procedure
-from ogspr.agents.protocol import Accelerator, Procedure, State, Step, WindowSource
-from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
-from ogspr.types import Action, EnvSpec, UInt8Array
+from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
+from ogspr.agents.state import Chance
+from ogspr.types import EnvSpec
 
 
-class MRQAgent:
+class MRQAgent(AgentBase):
     """One agent.
 
     Args:
@@ -41,47 +39,41 @@ class MRQAgent:
         self, config: MRQConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        self.updates = 0
         self._accelerator = accelerator
-        self._actions = action_kind(
+        actions = action_kind(
             spec.actions,
             temperature=config.gumbel_temperature,
             discrete_noise_scale=config.discrete_noise_scale,
         )
-        self._chance = Chance(seed, device)
-        self.networks = Networks(config, spec, self._actions.size, seed, device)
-        chance = self._chance.learning
-        self._encoder = EncoderUpdate(config, self.networks, chance, accelerator)
-        self._value = ValueUpdate(config, self.networks, self._actions, chance, accelerator)
+        chance = Chance(seed, device)
+        self.networks = networks = Networks(config, spec, actions.size, seed, device)
+        self._encoder = encoder = EncoderUpdate(config, networks, chance.learning, accelerator)
+        self._value = value = ValueUpdate(config, networks, actions, chance.learning, accelerator)
         self._encoder_on = OnReplay(self._made_fast(self._encoder.phases), (config.horizon,))
         self._value_on = OnReplay(self._made_fast(self._value.phases), (config.n_step,))
-        self._behaviour = pixel_behaviour(
-            self.networks.core,
-            self.networks.policy,
-            self._actions,
+        behaviour = pixel_behaviour(
+            networks.core,
+            networks.policy,
+            actions,
             spec.actions,
             pixel_range=config.pixel_range,
             exploration_noise=config.exploration_noise,
             random_steps=config.random_steps,
-            rng=self._chance.acting,
+            rng=chance.acting,
             device=device,
             accelerator=accelerator,
+        )
+        super().__init__(
+            behaviour,
+            chance,
+            [encoder.failures, value.failures],
+            lambda: networks.tensors() | encoder.tensors() | value.tensors(),
         )
 
     @property
     def parameter_count(self) -> int:
         """Of the networks that learn."""
         return parameter_count(self.networks.core, self.networks.model, self.networks.policy)
-
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """An action for one observation (C, H, W), or one for each of (N, C, H, W).
-
-        With `explore`, noisy, and uniformly random during the first steps.
-        """
-        return self._behaviour.act(observation, agent_steps=agent_steps, explore=explore)
-
-    def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
-        return self._behaviour.vector(action)
 
     def updates_due(self, agent_steps: int) -> int:
         """Updates that follow agent step number `agent_steps`, the first being 1."""
@@ -137,51 +129,9 @@ class MRQAgent:
     def policy_weights(self) -> dict[str, Tensor]:
         return policy_weights(self.networks.core, self.networks.policy)
 
-    @property
-    def failed_updates(self) -> int:
-        """All updates of either kind that were left out, as far as the host has heard."""
-        return sum(update.failures.total for update in self._updates())
-
-    def forget_failures(self) -> None:
-        """The rows of failures are over."""
-        for update in self._updates():
-            update.failures.forget_row()
-
-    def last_failure(self) -> FailedUpdate:
-        """The last one of each kind of update that has failed. Waits for the device."""
-        return _joined([update.failures.report() for update in self._updates()])
-
-    def state_dict(self) -> State:
-        """Everything that decides what comes next, but for replay: tensors and JSON values."""
-        return agent_state(self.updates, self._chance, self._parts())
-
-    def load_state_dict(self, state: State) -> None:
-        """In place: what was captured before goes on with the loaded numbers. ValueError: nothing changed."""
-        self.updates = load_agent_state(state, self._chance, self._parts())
-        for update in self._updates():
-            update.failures.tell_host()
-
-    def _updates(self) -> tuple[EncoderUpdate, ValueUpdate]:
-        return self._encoder, self._value
-
-    def _parts(self) -> Parts:
-        return self.networks.tensors() | self._encoder.tensors() | self._value.tensors()
-
     def _made_fast(self, phases: Phases) -> Callable[[WindowSource], Step]:
         """A whole update, as the accelerator runs it."""
         return lambda replay: self._accelerator.step(self._procedure(replay, partial(phases, replay)))
 
     def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        failures = [update.failures for update in self._updates()]
-        return update_procedure(run, replay, self._parts, failures, self._chance.learning)
-
-
-def _joined(failures: Sequence[FailedUpdate]) -> FailedUpdate:
-    """Failures of several kinds of updates as one; kinds that have never failed say nothing."""
-    real = [failure for failure in failures if failure.total]
-    return FailedUpdate(
-        in_a_row=max((failure.in_a_row for failure in real), default=0),
-        total=sum(failure.total for failure in real),
-        numbers={name: value for failure in real for name, value in failure.numbers.items()},
-        starts={name: places for failure in real for name, places in failure.starts.items()},
-    )
+        return update_procedure(run, replay, self._parts, self._failures, self._chance.learning)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ogspr.agents.actions import action_kind
+from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
 from ogspr.agents.binding import OnReplay
-from ogspr.agents.failures import FailedUpdate
 from ogspr.agents.modules import parameter_count
 from ogspr.agents.ogspr.config import OGSPRConfig
 from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork
 from ogspr.agents.ogspr.policy import policy_weights
 from ogspr.agents.ogspr.update import Update
-from ogspr.agents.protocol import Accelerator, State, WindowSource
-from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
+from ogspr.agents.protocol import Accelerator, WindowSource
+from ogspr.agents.state import Chance
 from ogspr.nets.mlp import MLP
-from ogspr.types import Action, EnvSpec, UInt8Array
+from ogspr.types import EnvSpec
 
 
-class OGSPRAgent:
+class OGSPRAgent(AgentBase):
     """One agent of one variant.
 
     Args:
@@ -39,28 +37,28 @@ class OGSPRAgent:
         self, config: OGSPRConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        self.updates = 0
-        self._actions = action_kind(
+        actions = action_kind(
             spec.actions,
             temperature=config.gumbel_temperature,
             discrete_noise_scale=config.discrete_noise_scale,
         )
-        self._chance = Chance(seed, device)
-        self._networks = Networks(config, spec, self._actions.size, seed, device)
-        self._update = Update(config, self._networks, self._actions, self._chance.learning, accelerator)
-        self._behaviour = pixel_behaviour(
-            self.value_network.core,
-            self.policy,
-            self._actions,
+        chance = Chance(seed, device)
+        self._networks = networks = Networks(config, spec, actions.size, seed, device)
+        self._update = update = Update(config, networks, actions, chance.learning, accelerator)
+        self._on = OnReplay(update.made_fast, (config.n_step, config.sequence_horizon))
+        behaviour = pixel_behaviour(
+            networks.value.core,
+            networks.policy,
+            actions,
             spec.actions,
             pixel_range=config.pixel_range,
             exploration_noise=config.exploration_noise,
             random_steps=config.random_steps,
-            rng=self._chance.acting,
+            rng=chance.acting,
             device=device,
             accelerator=accelerator,
         )
-        self._on = OnReplay(self._update.made_fast, (config.n_step, config.sequence_horizon))
+        super().__init__(behaviour, chance, [update.failures], lambda: networks.tensors() | update.tensors())
 
     @property
     def value_network(self) -> ValueNetwork:
@@ -82,16 +80,6 @@ class OGSPRAgent:
     def parameter_count(self) -> int:
         """Of the networks that learn."""
         return parameter_count(self.value_network, self.policy)
-
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """An action for one observation (C, H, W), or one for each of (N, C, H, W).
-
-        With `explore`, noisy, and uniformly random during the first steps.
-        """
-        return self._behaviour.act(observation, agent_steps=agent_steps, explore=explore)
-
-    def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
-        return self._behaviour.vector(action)
 
     def updates_due(self, agent_steps: int) -> int:
         """Updates that follow agent step number `agent_steps`, the first being 1."""
@@ -124,33 +112,3 @@ class OGSPRAgent:
 
     def policy_weights(self) -> dict[str, Tensor]:
         return policy_weights(self.value_network.core, self.policy)
-
-    @property
-    def failures_in_a_row(self) -> int:
-        """Updates that were left out at the end because a number was not finite; an update late on a GPU."""
-        return self._update.failures.in_a_row
-
-    @property
-    def failed_updates(self) -> int:
-        """All updates that were left out, as far as the host has heard."""
-        return self._update.failures.total
-
-    def forget_failures(self) -> None:
-        """The row of failures is over."""
-        self._update.failures.forget_row()
-
-    def last_failure(self) -> FailedUpdate:
-        """Waits for the device."""
-        return self._update.failures.report()
-
-    def state_dict(self) -> State:
-        """Everything that decides what comes next, but for replay: tensors and JSON values."""
-        return agent_state(self.updates, self._chance, self._parts())
-
-    def load_state_dict(self, state: State) -> None:
-        """In place: what was captured before goes on with the loaded numbers. ValueError: nothing changed."""
-        self.updates = load_agent_state(state, self._chance, self._parts())
-        self._update.failures.tell_host()
-
-    def _parts(self) -> Parts:
-        return self._networks.tensors() | self._update.tensors()
