@@ -21,6 +21,7 @@ from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import TrainBench
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import claim_file, write_csv
+from ogspr.train.device import best_device
 from ogspr.train.options import KeepOptions, TrainOptions
 from ogspr.train.recipes import recipe
 from ogspr.train.session import Audience, Request, Run, Session
@@ -59,7 +60,7 @@ def bench_train(task: str, bench: TrainBench, *, out: Path | None, console: Cons
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
         claim_file(out)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     counts = bench.seeds or ((1, 2, 3, 5) if device.type == "cuda" else (1,))
     require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})
     for method in bench.methods:

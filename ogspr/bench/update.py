@@ -28,6 +28,7 @@ from ogspr.bench.work import Memory, floating_point_operations, operations_a_sec
 from ogspr.errors import UserError, require_positive, unknown
 from ogspr.records.files import claim_file, write_csv
 from ogspr.replay import Replay
+from ogspr.train.device import best_device
 from ogspr.train.execution import Execution, Mode, Precision
 from ogspr.train.graph import set_matrix_precision
 from ogspr.train.learner import Learner, LearnerSettings, make_learners
@@ -99,7 +100,7 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
         claim_file(out)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     planned = plan(bench, device)  # a misspelt name is found before anything is measured
     hardware = hardware_line(device)
     console.print(hardware)

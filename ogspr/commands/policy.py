@@ -10,7 +10,6 @@ from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.filesize import decimal
 
@@ -22,6 +21,7 @@ from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
 from ogspr.records.files import claim_file
 from ogspr.records.run import RunFolder
+from ogspr.train.device import best_device
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy, save_policy
 from ogspr.types import TimeStep, UInt8Array
@@ -96,7 +96,7 @@ def play(
     video = out if out is not None else _default_video(path, policy)
     VideoFile.check(video)
     console.print(source.text)
-    acting = source.saved.made(_device())
+    acting = source.saved.made(best_device())
     start = partial(launch, source.task, options=source.options, worker=workers)
     players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
     recorder = VideoFile(video)
@@ -133,7 +133,7 @@ def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Eval
         ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None)
         for place in range(min(episodes, _SIDE_BY_SIDE))
     ]
-    evaluator = Evaluator(source.saved.made(_device()), environments, episodes)
+    evaluator = Evaluator(source.saved.made(best_device()), environments, episodes)
     try:
         evaluator.begin(Occasion(0, 0, source.saved.weights))
         while True:
@@ -191,7 +191,3 @@ def _tiled(frames: Sequence[UInt8Array], columns: int) -> UInt8Array:
 
 def _default_video(path: Path, which: str) -> Path:
     return RunFolder(path).videos / f"{which}.mp4" if path.is_dir() else path.with_suffix(".mp4")
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

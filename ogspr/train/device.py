@@ -10,11 +10,16 @@ from ogspr.errors import UserError
 from ogspr.train.memory import keep_freed_memory
 
 
+def best_device() -> torch.device:
+    """A GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def usable_device(wanted: str, *, option: str) -> torch.device:
     """auto: a GPU if there is one. A UserError that names `option` where there is no such device."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError(f"no CUDA device is usable here; leave {option} out, or see `ogspr doctor`.")
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
+    return best_device() if wanted == "auto" else torch.device(wanted)
 
 
 def use_cpu_well(threads: int | None = None) -> None:
