@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from ogspr.agents.mrq import MRQAgent, MRQConfig, Sizes
 from ogspr.ops.two_hot import two_hot
-from ogspr.replay import Replay, ReplayShape
-from ogspr.train.execution import Execution
-from ogspr.train.graph import make_accelerator
 from ogspr.types import Action
+from tests.learning.classroom import (
+    GENTLE,
+    ONE_STEP,
+    Lesson,
+    Pupil,
+    assert_knows_its_world,
+    assert_learns_from_its_own_steps,
+    nearest,
+)
 from tests.learning.probe_worlds import (
     ActionWorld,
     ChainWorld,
@@ -27,22 +32,10 @@ from tests.learning.probe_worlds import (
     PictureWorld,
     PlanWorld,
 )
-from tests.learning.test_probe_worlds import (
-    CPU,
-    GENTLE,
-    GREEDY_TOLERANCE,
-    LEARNING_RATE,
-    ONE_STEP,
-    OWN_REWARD,
-    SLOTS,
-    Lesson,
-    Pupil,
-    assert_knows_its_world,
-    nearest,
-)
 
 SMALL = Sizes(16, 16, 8, 64, 64, 64, 64)
 PERIOD = 20
+LEARNING_RATE = 2e-3
 
 LESSONS = (
     Lesson(ConstantWorld, ContinuousChoice, 60, 0.15, "mrq"),
@@ -60,13 +53,11 @@ ONLINE = Lesson(CueWorld, DiscreteChoice, 160, 0.4, "mrq", {"random_steps": 60})
 
 
 class MRQPupil(Pupil):
-    """An agent of MR.Q with its replay, in the world it learns."""
+    """An agent of MR.Q."""
 
     agent: MRQAgent
 
-    def __init__(self, lesson: Lesson, *, seed: int = 0) -> None:
-        self.world = lesson.world(lesson.choice(), seed)
-        spec = self.world.spec
+    def configuration(self, lesson: Lesson) -> MRQConfig:
         settings = {
             "sizes": SMALL,
             "batch_size": 16,
@@ -75,23 +66,14 @@ class MRQPupil(Pupil):
             "target_period": PERIOD,
             "discount": self.world.discount,
         }
-        config = replace(MRQConfig(), **(settings | lesson.settings))
-        accelerator = make_accelerator(Execution("eager", "fp32"), CPU)
-        self.agent = MRQAgent(config, spec, seed=seed, device=CPU, accelerator=accelerator)
-        sizes = (spec.frame_shape, spec.frame_stack, spec.actions.vector_size, config.longest_horizon)
-        self.replay = Replay(ReplayShape(SLOTS, *sizes), CPU)
-        self.agent_steps = 0
-        self.observations = {}
-        self._begin()
+        return replace(MRQConfig(), **(settings | lesson.settings))
 
     def representation(self, state: int, action: Action) -> Tensor:
         core = self.agent.networks.core
-        vector = torch.from_numpy(self.agent.action_vector(action))
-        z: Tensor = core.state_action(core.latent(self.image(state)), vector[None])
+        z: Tensor = core.state_action(core.latent(self.image(state)), self.vector(action))
         return z
 
     def values(self, state: int, action: Action) -> list[float]:
-        """Q1 and Q2, in units of reward."""
         networks = self.agent.networks
         values: Tensor = networks.core.values(self.representation(state, action)) * networks.scale
         return values[:, 0].tolist()
@@ -125,12 +107,4 @@ def test_the_chain_is_known_to_values_and_to_the_model():
 
 
 def test_learns_from_what_it_does_itself():
-    """The training loop: random steps first, then noisy ones of the policy, with an update after each."""
-    pupil = MRQPupil(ONLINE)
-    rewards = pupil.learn_from_own_steps(ONLINE.updates)
-    assert np.mean(rewards[-40:]) > OWN_REWARD  # at random it would be a third
-    for state in pupil.world.decisive:
-        assert pupil.greedy_value(state) >= 1.0 - GREEDY_TOLERANCE
-        assert pupil.values(state, pupil.world.choice.best[state]) == pytest.approx(
-            [1.0, 1.0], abs=ONLINE.tolerance
-        )
+    assert_learns_from_its_own_steps(MRQPupil(ONLINE), ONLINE)
