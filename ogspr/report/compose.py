@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from ogspr.analysis.runs import Collection, FloatArray, RunResult, read_columns
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.reference import paper_scores
+from ogspr.report.aggregates import PER_CENT_HUMAN, RAW, aggregate, paper_mean
 from ogspr.report.document import (
     Columns,
     Document,
@@ -64,7 +65,7 @@ def make_document(
             for method in grid.methods
             if task in grid.methods[method]
         ],
-        "curves": [_task_curves(grid, task, identities) for task in grid.tasks],
+        "curves": [*_mean_curves(grid), *(_task_curves(grid, task, identities) for task in grid.tasks)],
         "runs": [
             _run_document(run, identities[run.folder], grid.names[run.folder], videos)
             for run in collection.runs
@@ -88,6 +89,28 @@ def _score(grid: Grid, method: str, task: str) -> Score:
     }
 
 
+def _mean_curves(grid: Grid) -> Iterator[TaskCurves]:
+    """Of each suite, the means over its tasks."""
+    for unit in (RAW, PER_CENT_HUMAN):
+        tasks = [task for task in grid.tasks if unit.tasks(task)]
+        found = aggregate(grid, tasks, unit)
+        if found is None:
+            continue
+        steps = wanted_steps(found.tasks[0], grid.runs)
+        means = {method: paper_mean(method, found) for method in _PAPER_METHODS}
+        suite = found.tasks[0].partition(":")[0]
+        yield {
+            "task": f"{suite}, mean of {len(found.tasks)} tasks",
+            "note": f"{unit.title}, of the tasks that all methods here have in common",
+            "series": [_series(method, line, ()) for method, line in found.lines.items()],
+            "paper": [
+                {"method": method, "score": score, "agent_steps": steps}
+                for method, score in means.items()
+                if score is not None
+            ],
+        }
+
+
 def _task_curves(grid: Grid, task: str, identities: dict[Path, str]) -> TaskCurves:
     ours = [
         _series(method, grid.curve(method, task), [(identities[run.folder], run.seed) for run in runs[task]])
@@ -101,7 +124,7 @@ def _task_curves(grid: Grid, task: str, identities: dict[Path, str]) -> TaskCurv
         for method in _PAPER_METHODS
         if task in paper_scores(method)
     ]
-    return {"task": task, "series": [*ours, *published], "paper": paper}
+    return {"task": task, "note": "", "series": [*ours, *published], "paper": paper}
 
 
 def _series(method: str, line: Curve, runs: Sequence[tuple[str, int]]) -> Series:

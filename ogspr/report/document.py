@@ -56,7 +56,8 @@ class FinalScore(TypedDict):
 
 
 class TaskCurves(TypedDict):
-    task: str  # "dmc:walker-walk"
+    task: str  # "dmc:walker-walk", or what else the scores are of
+    note: str  # shown above them; "" where the runs they are of say enough
     series: list[Series]
     paper: list[FinalScore]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ogspr.analysis.curves import Curve
 from ogspr.analysis.grid import Grid, score_matrix
-from ogspr.analysis.normalisation import normalised
 from ogspr.analysis.published import published_curves
-from ogspr.analysis.runs import FloatArray
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
 from ogspr.records.files import make_folder, writing
 from ogspr.reference import METHOD, paper_scores
+from ogspr.report.aggregates import DRQV2, HUMAN, RAW, SHARE, aggregate
 from ogspr.report.paper_tables import finished_square
 
 KINDS = ("curves", "aggregate", "improvement", "profile")
@@ -37,29 +35,6 @@ _PANEL = (3.0, 2.3)  # inches
 _LEGEND_COLUMN = 2.6  # inches
 _RESAMPLES = 1_000
 _DOTS_PER_INCH = 150
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What scores of different tasks are measured in, so that they can be averaged."""
-
-    title: str
-    convert: Callable[[str, FloatArray], FloatArray]  # task, scores
-    tasks: Callable[[str], bool]  # those that have it
-
-
-_RAW = Unit("score", lambda _task, scores: scores, lambda task: task.startswith("dmc:"))
-_SHARE = Unit("score / 1000", lambda _task, scores: scores / 1000.0, lambda task: task.startswith("dmc:"))
-_DRQV2 = Unit(
-    "DrQ-v2-normalised score",
-    lambda task, scores: normalised("drqv2", task, scores),
-    lambda task: task.startswith("dmc:") and task in paper_scores("DrQ-v2"),
-)
-_HUMAN = Unit(
-    "human-normalised score",
-    lambda task, scores: normalised("human", task, scores),
-    lambda task: task in paper_scores("Human"),
-)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -106,20 +81,15 @@ def task_curves(grid: Grid, tasks: Sequence[str]) -> Figure:
 
 def aggregate_curves(grid: Grid, tasks: Sequence[str]) -> Figure | None:
     """Means over the tasks that all methods have in common, step by step, in each unit of the suite."""
-    units = [unit for unit in (_RAW, _DRQV2, _HUMAN) if any(unit.tasks(task) for task in tasks)]
-    panels = [(unit, count, lines) for unit in units for count, lines in _aggregates(grid, tasks, unit)]
+    panels = [found for unit in (RAW, DRQV2, HUMAN) if (found := aggregate(grid, tasks, unit)) is not None]
     if not panels:
         return None
     figure = _figure(4.5 * len(panels), 3.6)
-    for place, (unit, count, lines) in enumerate(panels, start=1):
+    for place, found in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), place)
-        for method, (steps, estimates) in lines.items():
-            look = _look(grid, method)
-            label = _label(grid, method, tasks)
-            axes.plot(steps, [found.value for found in estimates], label=label, **look, **_marker(steps))
-            ends = ([found.low for found in estimates], [found.high for found in estimates])
-            axes.fill_between(steps, *ends, color=look["color"], alpha=0.2, linewidth=0)
-        axes.set_ylabel(f"{unit.title}, mean of {count} tasks", fontsize=8)
+        for method, line in found.lines.items():
+            _draw_curve(axes, line, _look(grid, method), _label(grid, method, tasks))
+        axes.set_ylabel(f"{found.unit.title}, mean of {len(found.tasks)} tasks", fontsize=8)
         _finish(axes)
     _shared_legend(figure)
     return figure
@@ -171,7 +141,7 @@ def improvement(grid: Grid, method: str, task: str, at: int | None) -> Estimate 
 
 def profiles(grid: Grid, tasks: Sequence[str], at: int | None = None) -> Figure | None:
     """Share of runs above a score, for every score, on the tasks that all methods have finished."""
-    unit = _HUMAN if tasks[0].startswith("atari:") else _SHARE
+    unit = HUMAN if tasks[0].startswith("atari:") else SHARE
     finished = {
         method: {
             task: s for task in tasks if unit.tasks(task) and (s := finished_square(grid, method, task, at))
@@ -182,7 +152,7 @@ def profiles(grid: Grid, tasks: Sequence[str], at: int | None = None) -> Figure 
     shared = [task for task in tasks if finished and all(task in squares for squares in finished.values())]
     if not shared:
         return None
-    thresholds = np.linspace(0.0, 2.0 if unit is _HUMAN else 1.0, 101)
+    thresholds = np.linspace(0.0, 2.0 if unit is HUMAN else 1.0, 101)
     figure = _figure(5.0, 3.6)
     axes = figure.add_subplot()
     for method, squares in finished.items():
@@ -227,43 +197,6 @@ def _draw_curve(axes: Axes, line: Curve, look: dict[str, Any], label: str) -> No
     steps = line.agent_steps[there]
     axes.plot(steps, line.mean[there], label=label, zorder=3, **look, **_marker(steps))
     axes.fill_between(steps, line.low[there], line.high[there], color=look["color"], alpha=0.2, linewidth=0)
-
-
-def _aggregates(
-    grid: Grid, tasks: Sequence[str], unit: Unit
-) -> Iterator[tuple[int, dict[str, tuple[list[int], list[Estimate]]]]]:
-    """How many tasks are shared; by method, steps at which all of their runs were evaluated, and means there.
-
-    Nothing where there is nothing to average.
-    """
-    methods = _methods(grid, tasks)
-    shared = [t for t in tasks if unit.tasks(t) and all(t in grid.methods[method] for method in methods)]
-    if len(shared) > 1:
-        lines = {method: _aggregate(grid, method, shared, unit) for method in methods}
-        lines = {method: line for method, line in lines.items() if line[0]}
-        if lines:
-            yield len(shared), lines
-
-
-def _aggregate(grid: Grid, method: str, tasks: Sequence[str], unit: Unit) -> tuple[list[int], list[Estimate]]:
-    curves = {task: grid.curve(method, task) for task in tasks}
-    steps = sorted(
-        set.intersection(*(set(c.agent_steps[~np.isnan(c.mean)].tolist()) for c in curves.values()))
-    )
-    one_run = min(len(line.scores) for line in curves.values()) < 2
-    estimates = []
-    for step in steps:
-        columns = [
-            unit.convert(task, line.scores[:, np.searchsorted(line.agent_steps, step)])
-            for task, line in curves.items()
-        ]
-        found = bootstrap_interval(mean, score_matrix(columns), resamples=_RESAMPLES)
-        estimates.append(Estimate(found.value, np.nan, np.nan) if one_run else found)
-    return steps, estimates
-
-
-def _methods(grid: Grid, tasks: Sequence[str]) -> list[str]:
-    return [method for method, runs in grid.methods.items() if any(task in runs for task in tasks)]
 
 
 def _label(grid: Grid, method: str, tasks: Sequence[str]) -> str:

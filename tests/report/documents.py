@@ -68,7 +68,9 @@ def example(
             {"method": "ogspr", "score": 850.0 - 90 * (task_index % 5), "agent_steps": 500_000},
             {"method": "MR.Q", "score": 705.0, "agent_steps": 500_000},
         ]
-        document["curves"].append(TaskCurves(task=task, series=groups + published_curves, paper=paper))
+        document["curves"].append(
+            TaskCurves(task=task, note="", series=groups + published_curves, paper=paper)
+        )
         document["scores"] += [score(task, series) for series in groups]
     document["tables"] = [
         scores_table("main", "Scores at 500k agent steps", tasks),

@@ -44,7 +44,15 @@ def test_one_command_writes_tables_figures_and_a_page(tmp_path):
     assert "12 runs, 2 methods, 3 tasks, 5 tables, 4 figures" in screen.file.getvalue()
     document = document_in(tmp_path / "out" / "report.html")
     assert len(document["runs"]) == 12
-    assert [curves["task"] for curves in document["curves"]] == sorted(TASKS[:3])
+    mean, *tasks = document["curves"]
+    assert mean["task"] == "dmc, mean of 3 tasks"
+    assert [curves["task"] for curves in tasks] == sorted(TASKS[:3])
+    ours, last = mean["series"][0], [curves["series"][0]["mean"][-1] for curves in tasks]
+    assert ours["mean"][-1] == pytest.approx(sum(last) / 3)
+    assert ours["low"][-1] <= ours["mean"][-1] <= ours["high"][-1]
+    papers = {one["method"]: one["score"] for one in mean["paper"]}
+    expected = [one["score"] for curves in tasks for one in curves["paper"] if one["method"] == "OG-SPR"]
+    assert papers["OG-SPR"] == pytest.approx(sum(expected) / 3)
     assert {run["method"] for run in document["runs"]} == {"OG-SPR", "OG-SPR - SP"}
 
 

@@ -131,6 +131,7 @@
   }
 
   function runsNote(task) {
+    if (task.note) return task.note;
     const ours = task.series.filter((one) => one.group === 'ours');
     const runs = ours.reduce((sum, one) => sum + one.runs.length, 0);
     return ours.length ? `${count(runs, 'run')} of ${count(ours.length, 'method')}` : 'published curves only';
@@ -214,7 +215,7 @@
           key: `chart:${task.task}`, wide: true, data: task,
           build: () => element('section', { class: 'card' }, ogspr.charts.chart(() => model(task), { size: 'large', keep: `chart:${task.task}` })),
         },
-        ogspr.runs.listPanel(runs, `task:${task.task}`, 'Runs of this task'),
+        ...(task.note ? [] : [ogspr.runs.listPanel(runs, `task:${task.task}`, 'Runs of this task')]),
       ],
     };
   }

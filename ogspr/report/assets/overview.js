@@ -25,7 +25,7 @@
   // ---- numbers on top
 
   function facts({ runs, curves, warnings, skipped }) {
-    const tasks = new Set([...runs.map((run) => run.task), ...curves.map((task) => task.task)]);
+    const tasks = new Set([...runs.map((run) => run.task), ...curves.filter((task) => !task.note).map((task) => task.task)]);
     const finished = runs.filter((run) => run.finished).length;
     return [
       ['Runs', String(runs.length), finished === runs.length ? 'all finished' : `${finished} finished, ${runs.length - finished} not`],
