@@ -20,7 +20,10 @@ class Health:
     """
 
     def __init__(self, sizes: Mapping[str, int], batch_size: int, device: torch.device) -> None:
-        self._features = {name: torch.zeros(batch_size, size, device=device) for name, size in sizes.items()}
+        nothing = float("nan")  # until the first update
+        self._features = {
+            name: torch.full((batch_size, size), nothing, device=device) for name, size in sizes.items()
+        }
 
     def keep(self, features: Mapping[str, Tensor], skip: Tensor) -> None:
         """In place; not where `skip` (0-d) is 1."""
@@ -28,9 +31,9 @@ class Health:
             kept.copy_(torch.where(skip > 0, kept, features[name]))
 
     def measures(self) -> dict[str, float]:
-        """Effective rank and share of dead units of each. Waits for the device."""
+        """Effective rank and share of dead units of each; NaN before the first update. Waits."""
         return {
-            f"{name}_{what}": float(measure(features))
+            f"{name}_{what}": float("nan") if features.isnan().any() else float(measure(features))
             for name, features in self._features.items()
             for what, measure in (("effective_rank", effective_rank), ("dead_share", dead_share))
         }

@@ -69,7 +69,13 @@ class Square:
         if len(self.runs) < self.found:
             parts.append(f"{self.found - len(self.runs)} more without an evaluation there")
         if not self.at_the_end:
-            parts.append(f"at {self.agent_steps:,} of {self.wanted_steps:,} agent steps".replace(",", " "))
+            read, wanted = (f"{steps:,}".replace(",", " ") for steps in (self.agent_steps, self.wanted_steps))
+            went_on = any(run.agent_steps > self.wanted_steps for run in self.runs)
+            parts.append(
+                f"read at {read} agent steps, no evaluation at {wanted}"
+                if went_on
+                else f"at {read} of {wanted} agent steps"
+            )
         return ", ".join(parts)
 
 
@@ -113,11 +119,13 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
     for name in dict.fromkeys(names.values()):
         members = [run for run in runs if names[run.folder] == name]
         for task in sorted({run.task for run in members}):
-            seeds, repeated = _one_a_seed([run for run in members if run.task == task])
+            seeds, left_out = _one_a_seed([run for run in members if run.task == task])
             methods.setdefault(name, {})[task] = seeds
+            kept = {run.seed: run.folder for run in seeds}
             warnings += [
-                f"{name} on {task}: seed {seed} is there more than once; the longest run counts"
-                for seed in repeated
+                f"{name} on {task}, seed {run.seed}: {kept[run.seed]} counts, being longer; "
+                f"{run.folder} does not"
+                for run in left_out
             ]
     return Grid(dict(sorted(methods.items(), key=_paper_order)), names, tuple(warnings))
 
@@ -148,15 +156,16 @@ def wanted_steps(task: str, runs: Iterable[RunResult]) -> int:
     return max(run.wanted_steps for run in runs if run.task == task)
 
 
-def _one_a_seed(runs: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], list[int]]:
-    """The longest run of each seed, and the seeds that had several."""
+def _one_a_seed(runs: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], list[RunResult]]:
+    """The longest run of each seed, and the others."""
     longest: dict[int, RunResult] = {}
     for run in runs:
         other = longest.get(run.seed)
         if other is None or run.agent_steps > other.agent_steps:
             longest[run.seed] = run
-    counts = Counter(run.seed for run in runs)
-    return tuple(longest[seed] for seed in sorted(longest)), sorted(s for s in counts if counts[s] > 1)
+    return tuple(longest[seed] for seed in sorted(longest)), [
+        run for run in runs if run is not longest[run.seed]
+    ]
 
 
 def method_names(runs: Sequence[RunResult]) -> dict[Path, str]:

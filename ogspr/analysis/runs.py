@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = No
         folders, closed = run_folders(path)
         skipped += closed
         if not folders and not closed:
-            skipped.append((path, "no run is in it"))
+            skipped.append((path, "no run is in it, that is, no folder with config.json and eval.csv"))
         for folder in folders:
             try:
                 runs.append((read or read_run)(folder))
@@ -160,11 +160,17 @@ def _looks_like_a_run(path: Path) -> bool:
 
 def read_run(path: Path) -> RunResult:
     """A UserError where it is damaged, of another format, or has no evaluation yet."""
+    run = read_settings(path)
+    episodes = nested(run.options, "evaluation", "episodes")
+    evaluations, problems = _read_evaluations(RunFolder(path).evaluation_table, episodes)
+    return replace(run, evaluations=evaluations, problems=tuple(problems))
+
+
+def read_settings(path: Path) -> RunResult:
+    """What a run is, without what its evaluations found. A UserError where it is damaged or foreign."""
     folder = RunFolder(path)
     config = read_json(folder.config)
     _check_config(folder.config, config)
-    episodes = nested(config["options"], "evaluation", "episodes")
-    evaluations, problems = _read_evaluations(folder.evaluation_table, episodes)
     return RunResult(
         folder=path,
         task=config["task"],
@@ -172,8 +178,7 @@ def read_run(path: Path) -> RunResult:
         seed=config["seed"],
         options=config["options"],
         manifest=read_json(folder.manifest) if folder.manifest.exists() else {},
-        evaluations=evaluations,
-        problems=tuple(problems),
+        evaluations=Evaluations(np.zeros(0, np.int64), np.zeros(0, np.int64), ()),
     )
 
 
@@ -230,7 +235,9 @@ def _grouped_scores(path: Path) -> tuple[dict[int, tuple[int, list[float]]], lis
     if not path.exists():
         raise UserError(f"{path.parent} has no evaluation yet: {path.name} is not there.")
     rows = _rows(path, _whole_lines(path))
-    header = rows[0] if rows else []
+    if not rows:
+        raise UserError(f"{path.parent} has no evaluation yet: {path.name} is empty.")
+    header = rows[0]
     try:
         place = [header.index(name) for name in ("agent_steps", "frames", "score")]
     except ValueError:
@@ -291,9 +298,13 @@ def mixed(runs: Sequence[RunResult]) -> list[str]:
         for title, value in _WATCHED.items():
             counts = Counter(str(found) for run in members if (found := value(run)) is not None)
             if len(counts) > 1:
-                listed = ", ".join(f"{name} ({count} runs)" for name, count in sorted(counts.items()))
+                listed = ", ".join(f"{name} ({_runs(count)})" for name, count in sorted(counts.items()))
                 lines.append(f"runs of {suite} were made with different {title}: {listed}")
     return lines
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _library(name: str, suite: str) -> Callable[[RunResult], Any]:

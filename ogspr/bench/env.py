@@ -26,7 +26,7 @@ from rich.table import Table
 
 from ogspr.envs import EnvOptions, SplitStepEnvironment, dmc, gl, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import claim_file, write_csv
+from ogspr.records.files import check_writable, write_csv
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
@@ -59,7 +59,7 @@ def bench_env(
     if out is not None:
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
-        claim_file(out)
+        check_writable(out)
     for task in tasks:  # a misspelt name is found before anything is measured
         launch(task, seed=0, worker=False).close()
     hardware = _hardware()

@@ -20,7 +20,7 @@ from rich.table import Table
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import TrainBench
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import claim_file, write_csv
+from ogspr.records.files import check_writable, write_csv
 from ogspr.train.device import best_device
 from ogspr.train.options import KeepOptions, TrainOptions
 from ogspr.train.recipes import recipe
@@ -59,7 +59,7 @@ def bench_train(task: str, bench: TrainBench, *, out: Path | None, console: Cons
     if out is not None:
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
-        claim_file(out)
+        check_writable(out)
     device = best_device()
     counts = bench.seeds or ((1, 2, 3, 5) if device.type == "cuda" else (1,))
     require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})

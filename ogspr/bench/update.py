@@ -26,7 +26,7 @@ from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import UpdateBench
 from ogspr.bench.work import Memory, floating_point_operations, operations_a_second, wait
 from ogspr.errors import UserError, require_positive, unknown
-from ogspr.records.files import claim_file, write_csv
+from ogspr.records.files import check_writable, write_csv
 from ogspr.replay import Replay
 from ogspr.train.device import best_device
 from ogspr.train.execution import Execution, Mode, Precision
@@ -99,7 +99,7 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
     if out is not None:
         if out.suffix != ".csv":
             raise UserError(f"cannot write {out}: the results file must end in .csv.")
-        claim_file(out)
+        check_writable(out)
     device = best_device()
     planned = plan(bench, device)  # a misspelt name is found before anything is measured
     hardware = hardware_line(device)

@@ -19,7 +19,7 @@ from ogspr.commands.video import VideoFile
 from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch
 from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
-from ogspr.records.files import claim_file
+from ogspr.records.files import check_writable
 from ogspr.records.run import RunFolder
 from ogspr.train.device import best_device
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
@@ -60,7 +60,7 @@ def evaluate(
     require_positive(episodes=episodes)
     source = open_source(path, policy, task)
     if out is not None:
-        claim_file(out)
+        check_writable(out)
     console.print(source.text)
     evaluation = _evaluation(source, episodes, seed, workers)
     for number, episode in enumerate(evaluation.episodes, start=1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,8 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from ogspr.analysis.grid import PAPER_NAMES, method_names
+from ogspr.analysis.runs import checked_folders, read_settings, run_folders
 from ogspr.analysis.statistics import Estimate
 from ogspr.commands.policy import Source, Which, open_source
 from ogspr.envs import ResilientEnvironment, launch
@@ -24,7 +26,7 @@ from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage
 from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
 from ogspr.probe.runs import ProbedRun, open_run
-from ogspr.records.files import claim_file
+from ogspr.records.files import check_writable
 from ogspr.records.structure import differences, plain
 from ogspr.train.device import usable_device, use_cpu_well
 from ogspr.train.execution import Execution
@@ -40,11 +42,11 @@ class Collector:
     """A policy that plays episodes to probe with."""
 
     source: Source
-    preset: str
+    method: str
     seed: int | None
 
     def __str__(self) -> str:
-        return f"{self.preset}, seed {self.seed}"
+        return f"{self.method}, seed {self.seed}"
 
 
 def probe(
@@ -69,8 +71,8 @@ def probe(
     the policies of all variants with seed 42 have played.
 
     Args:
-        runs: Folders of runs of one task; the newest checkpoint of each is probed.
-        collectors: Runs, or policy files, that play the episodes; None: the runs themselves.
+        runs: Folders of runs of one task, or folders that hold such; the newest checkpoint of each is probed.
+        collectors: The same, or policy files: who plays the episodes; None: the runs themselves.
         episodes: Of each collector; a fifth of them is held out.
         updates: Of each predictor.
         batch_size: Steps in an update.
@@ -85,15 +87,18 @@ def probe(
     require_positive(updates=updates, batch_size=batch_size)
     if episodes < FEWEST_EPISODES:
         raise UserError(f"probing needs at least {FEWEST_EPISODES} episodes, got {episodes}.")
-    if not runs:
-        raise UserError("which runs? give the folders of one or more.")
+    folders = [folder for path in checked_folders(runs) for folder in _runs_in(path)]
     where = usable_device(device, option="--device")
     if where.type == "cpu":
         use_cpu_well()
     set_matrix_precision(_EXECUTION.precision)
-    opened = [open_run(path, lambda text: console.print(f"warning: {text}")) for path in runs]
-    players = [_collector(path, policy, task) for path in collectors or runs]
-    _check_alike(opened, players)
+    opened = [open_run(path, lambda text: console.print(f"warning: {text}")) for path in folders]
+    playing = [folder for path in collectors for folder in _runs_in(path)] if collectors else folders
+    names = method_names(
+        [read_settings(path) for path in dict.fromkeys((*folders, *playing)) if path.is_dir()]
+    )
+    players = [_collector(path, policy, task, names) for path in playing]
+    _check_alike(opened, players, names)
     if out is not None:
         _check_out(out)
     training = HeadTraining(updates, batch_size)
@@ -102,7 +107,7 @@ def probe(
         _environments(players[0].source, min(episodes, _SIDE_BY_SIDE), seed, workers) as environments,
         _progress(console) as progress,
     ):
-        study = _Study(Stage(environments), episodes, training, seed, where, progress)
+        study = _Study(Stage(environments), episodes, training, seed, where, progress, names)
         for group_runs, group_collectors in _groups(opened, players):
             rows += study.rows(group_runs, group_collectors)
             if out is not None:  # after each: what is found is not lost with the next one
@@ -126,6 +131,7 @@ class _Study:
     seed: int
     device: torch.device
     progress: Progress
+    names: Mapping[Path, str]  # of the methods of runs
 
     def rows(self, runs: Sequence[ProbedRun], collectors: Sequence[Collector]) -> list[ProbeRow]:
         """Every run on the episodes of every collector; the predictors of all are trained side by side."""
@@ -142,7 +148,7 @@ class _Study:
             sets, self.training, self.seed, lambda fraction: self.progress.update(bar, completed=fraction)
         )
         return [
-            _row(run, collector, score, name, loss)
+            _row(run, self.names[run.path], collector, score, name, loss)
             for (run, collector, score), losses in zip(pairs, found, strict=True)
             for name, loss in losses.items()
         ]
@@ -181,12 +187,12 @@ def _environments(
             env.close()
 
 
-def _row(run: ProbedRun, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
+def _row(run: ProbedRun, method: str, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
     return ProbeRow(
         task=run.config.task,
-        method=run.config.preset,
+        method=method,
         seed=run.config.seed,
-        collector=collector.preset,
+        collector=collector.method,
         collector_seed=collector.seed,
         loss=name,
         found=loss,
@@ -196,11 +202,22 @@ def _row(run: ProbedRun, collector: Collector, score: float, name: str, loss: Lo
     )
 
 
-def _collector(path: Path, policy: Which, task: str | None) -> Collector:
+def _runs_in(path: Path) -> list[Path]:
+    """The run itself, or those below a folder; a file is its own business."""
+    if not path.is_dir():
+        return [path]
+    found, _ = run_folders(path)
+    if not found:
+        raise UserError(f"{path} is no run, and none is in it: no folder with a config.json.")
+    return found
+
+
+def _collector(path: Path, policy: Which, task: str | None, names: Mapping[Path, str]) -> Collector:
     source = open_source(path, policy, task)
     origin = source.saved.origin
-    seed = origin.get("seed")
-    return Collector(source, str(origin.get("preset", path.stem)), seed if type(seed) is int else None)
+    preset, seed = str(origin.get("preset", path.stem)), origin.get("seed")
+    method = names.get(path, PAPER_NAMES.get(preset, preset))
+    return Collector(source, method, seed if type(seed) is int else None)
 
 
 def _groups(
@@ -215,7 +232,9 @@ def _groups(
     return [(members, [collectors[place] for place in places]) for places, members in groups.items()]
 
 
-def _check_alike(runs: Sequence[ProbedRun], collectors: Sequence[Collector]) -> None:
+def _check_alike(
+    runs: Sequence[ProbedRun], collectors: Sequence[Collector], names: Mapping[Path, str]
+) -> None:
     """Refuses what cannot be compared, or would be counted twice."""
     tasks = dict.fromkeys([*(run.config.task for run in runs), *(each.source.task for each in collectors)])
     if len(tasks) > 1:
@@ -230,7 +249,7 @@ def _check_alike(runs: Sequence[ProbedRun], collectors: Sequence[Collector]) -> 
             raise UserError(
                 f"{other} was shown its task differently than {first}: {changes}; probe them apart."
             )
-    _refuse_twins([(f"{run.config.preset}, seed {run.config.seed}", run.path) for run in runs])
+    _refuse_twins([(f"{names[run.path]}, seed {run.config.seed}", run.path) for run in runs])
     _refuse_twins([(str(each), each.source.path) for each in collectors])
 
 
@@ -245,7 +264,7 @@ def _refuse_twins(named: Sequence[tuple[str, Path]]) -> None:
 def _check_out(out: Path) -> None:
     if out.suffix != ".csv":
         raise UserError(f"cannot write {out}: the results file must end in .csv.")
-    claim_file(out)
+    check_writable(out)
 
 
 def _progress(console: Console) -> Progress:
@@ -255,7 +274,7 @@ def _progress(console: Console) -> Progress:
 
 def _table(summaries: Sequence[Summary], task: str) -> list[str]:
     """As lines that no terminal shortens."""
-    rows = [("method", "loss", "runs", "squared norm", "a dimension", "paper")]
+    rows = [("method", "loss", "runs", "squared error", "a dimension", "paper")]
     for summary in summaries:
         several = summary.runs > 1
         rows.append(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ogspr.errors import UserError
-from ogspr.records.files import claim_file
+from ogspr.records.files import check_writable
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -32,7 +32,7 @@ class VideoFile:
         self.check(path)
         import imageio.v2 as imageio
 
-        claim_file(path)  # the writer opens it late, and then says less
+        check_writable(path)  # the writer opens it late, and then says less
         settings: dict[str, Any] = (
             {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
             if path.suffix.lower() == ".mp4"

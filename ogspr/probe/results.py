@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ogspr.analysis.grid import PAPER_NAMES
 from ogspr.analysis.probing import TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
 from ogspr.probe.heads import HeadTraining
@@ -42,9 +41,9 @@ class ProbeRow:
     """One predictor: of one run's representation, on episodes that one policy has played."""
 
     task: str
-    method: str  # the preset of the run
+    method: str  # as in a report: the name of the preset, and what was changed in it
     seed: int
-    collector: str  # the preset of the run whose policy played
+    collector: str  # the method of the run whose policy played
     collector_seed: int | None  # None: its file does not say
     loss: str
     found: Loss
@@ -79,7 +78,7 @@ def summarise(rows: Sequence[ProbeRow]) -> list[Summary]:
                 runs=len(norms[loss]),
                 squared_norm=bootstrap_interval(mean, norms[loss]),
                 per_dimension=bootstrap_interval(mean, shares[loss]),
-                paper=paper.get((own[0].task, PAPER_NAMES.get(method, ""), loss)),
+                paper=paper.get((own[0].task, method, loss)),
             )
             for loss in TITLES
         ]

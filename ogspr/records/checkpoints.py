@@ -108,11 +108,9 @@ class Checkpoints:
             except _Damaged as damage:
                 report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
                 damaged.append(path)
-        tried = f"none of {len(found)} checkpoints" if found else "no checkpoint"
-        raise UserError(
-            f"{tried} in {self._folder} can be used; put a whole one back, "
-            "or start a new run with another --out."
-        )
+        tried = f"none of {len(found)} checkpoints can be used" if found else "there is no checkpoint"
+        advice = "choose another run" if replay is None else "start a new run with another --out"
+        raise UserError(f"{tried} in {self._folder}; put a whole one back, or {advice}.")
 
     def clean_up(self) -> None:
         """Removes what an earlier process did not finish."""

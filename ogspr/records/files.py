@@ -67,15 +67,20 @@ def reach_disk(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
+    if path.is_file():
+        raise UserError(f"cannot write {path}: it is a file, where a folder is needed; choose another place.")
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
-def claim_file(path: Path) -> None:
-    """Finds out before the work that its result could not be written; an existing file stays as it is."""
+def check_writable(path: Path) -> None:
+    """Finds out before the work that its result could not be written. Leaves all files as they are."""
     make_folder(path.parent)
+    is_new = not path.exists()
     with writing(path):
         path.touch()
+        if is_new:
+            path.unlink()
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

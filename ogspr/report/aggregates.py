@@ -14,6 +14,7 @@ from ogspr.analysis.runs import FloatArray
 from ogspr.analysis.statistics import bootstrap_interval, mean
 from ogspr.reference import paper_scores
 
+FEWEST_TASKS = 2  # that are worth a mean
 _RESAMPLES = 1_000
 
 
@@ -56,11 +57,10 @@ class Aggregate:
 
 def aggregate(grid: Grid, tasks: Sequence[str], unit: Unit) -> Aggregate | None:
     """Of the tasks that all methods have in common; None where there is nothing to average."""
-    methods = methods_on(grid, tasks)
-    shared = [t for t in tasks if unit.tasks(t) and all(t in grid.methods[method] for method in methods)]
-    if len(shared) < 2:
+    shared = [task for task in shared_tasks(grid, tasks) if unit.tasks(task)]
+    if len(shared) < FEWEST_TASKS:
         return None
-    found = {method: _mean_curve(grid, method, shared, unit) for method in methods}
+    found = {method: _mean_curve(grid, method, shared, unit) for method in _methods_on(grid, tasks)}
     lines = {method: line for method, line in found.items() if len(line.agent_steps)}
     return Aggregate(unit, tuple(shared), lines) if lines else None
 
@@ -73,8 +73,13 @@ def paper_mean(method: str, found: Aggregate) -> float | None:
     return float(np.mean([found.unit.convert(task, np.array([scores[task]])) for task in found.tasks]))
 
 
-def methods_on(grid: Grid, tasks: Sequence[str]) -> list[str]:
-    """Those that have a run on one of the tasks."""
+def shared_tasks(grid: Grid, tasks: Sequence[str]) -> list[str]:
+    """Those of the tasks that every method has which has any of them."""
+    methods = _methods_on(grid, tasks)
+    return [task for task in tasks if all(task in grid.methods[method] for method in methods)]
+
+
+def _methods_on(grid: Grid, tasks: Sequence[str]) -> list[str]:
     return [method for method, runs in grid.methods.items() if any(task in runs for task in tasks)]
 
 

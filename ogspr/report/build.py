@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 from rich.console import Console
 
-from ogspr.analysis.grid import Grid, make_grid
+from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import make_folder, write_csv, writing, written_whole
+from ogspr.report.aggregates import FEWEST_TASKS, shared_tasks
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
 from ogspr.report.page import page
 from ogspr.report.paper_tables import BENCHMARKS, benchmark_tables, improvement_table
 from ogspr.report.probing import find_losses, probing_table
 from ogspr.report.runtime import runtime_table
-from ogspr.report.table import CSV_HEADER, Table, csv_rows, latex, markdown
+from ogspr.report.table import CSV_HEADER, Table, counted, csv_rows, latex, markdown
 
 _MOST_LINES = 10  # of warnings, before the rest is only counted
 _TABLES = (
@@ -124,5 +127,25 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
         (len(report.tables), "table"),
         (drawn // 2, "figure"),
     )
-    console.print(", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in found))
+    console.print(", ".join(counted(count, word) for count, word in found))
+    for line in _hints(report):
+        console.print(line, markup=False, highlight=False)
     console.print(f"written     {out / 'report.html'}", markup=False, highlight=False)
+
+
+def _hints(report: Report) -> list[str]:
+    """Why tables or figures are empty or missing, and what would fill them."""
+    hints = []
+    for suite, steps in PAPER_STEPS.items():
+        runs = [run for run in report.grid.runs if run.suite == suite]
+        wanted = report.at or steps
+        if runs and not any(run.score_at(wanted) is not None for run in runs):
+            common = reduce(np.intersect1d, [run.evaluations.agent_steps for run in runs])
+            advice = f"; --at {max(common)} reads all of them there" if len(common) else ""
+            hints.append(
+                f"no run of {suite} has an evaluation at {wanted} agent steps: aggregates are empty{advice}"
+            )
+        tasks = sorted({run.task for run in runs})
+        if len(shared_tasks(report.grid, tasks)) < FEWEST_TASKS <= len(tasks):
+            hints.append(f"no mean curves of {suite}: its methods have fewer than two tasks in common")
+    return hints

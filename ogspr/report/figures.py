@@ -20,6 +20,7 @@ from ogspr.records.files import make_folder, writing
 from ogspr.reference import METHOD, paper_scores
 from ogspr.report.aggregates import DRQV2, HUMAN, RAW, SHARE, aggregate
 from ogspr.report.paper_tables import finished_square
+from ogspr.report.table import counted
 
 KINDS = ("curves", "aggregate", "improvement", "profile")
 """How the names of figures begin; the suite follows."""
@@ -29,10 +30,12 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _DASHES = ("-", "--", "-.")  # of ours; one for every round of colours
 _PUBLISHED_COLOUR = "#7f7f7f"
 _PUBLISHED_DASHES = {"DrQ-v2": ":", "TD-MPC2": "--", "DreamerV3": "-."}
+_PUBLISHED, _IN_THE_PAPER = " (published)", " in the paper, at the end"  # how labels end
 _RIVALS = ("MR.Q", "AnonMethod")  # with the stronger of which the paper compares
 _COLUMNS = 4
 _PANEL = (3.0, 2.3)  # inches
 _LEGEND_COLUMN = 2.6  # inches
+_MOST_PER_CENT = 300.0  # on a linear axis
 _RESAMPLES = 1_000
 _DOTS_PER_INCH = 150
 
@@ -120,8 +123,11 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_ylim(-0.7, len(gains) - 0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set_xscale("symlog", linthresh=100.0)  # where a rival scores next to nothing, per cents explode
-    axes.set_xlabel(f"% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
+    if max(abs(found.value) for _, _, found in gains) > _MOST_PER_CENT:
+        axes.set_xscale("symlog", linthresh=_MOST_PER_CENT)  # a rival scores next to nothing
+    ours = f"at {at:,} agent steps: ".replace(",", " ") if at else ""
+    # Of the figure, not of the axes: beside long names those are too narrow for it.
+    figure.supxlabel(f"{ours}% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
     return figure
 
@@ -159,7 +165,7 @@ def profiles(grid: Grid, tasks: Sequence[str], at: int | None = None) -> Figure 
         scores = score_matrix([unit.convert(task, squares[task].scores) for task in shared])
         shares = performance_profile(scores, thresholds)
         axes.plot(thresholds, shares, label=_label(grid, method, shared), **_look(grid, method))
-    axes.set_xlabel(f"{unit.title}, {len(shared)} tasks", fontsize=8)
+    axes.set_xlabel(f"{unit.title}, {counted(len(shared), 'task')}", fontsize=8)
     axes.set_ylabel("share of runs above it", fontsize=8)
     axes.set_ylim(0.0, 1.02)
     axes.tick_params(labelsize=7)
@@ -172,13 +178,16 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
     last = max(run.agent_steps for method in methods for run in grid.methods[method][task])
     for method, line in published_curves().get(task, {}).items():
         shown = line.agent_steps <= last
+        if not shown.any():
+            continue
         axes.plot(
             line.agent_steps[shown],
             line.mean[shown],
             linestyle=_PUBLISHED_DASHES.get(method, "--"),
             color=_PUBLISHED_COLOUR,
             linewidth=1.0,
-            label=f"{method} (published)",
+            marker=".",  # they are thinned: a straight line between two of them is no measurement
+            label=f"{method}{_PUBLISHED}",
         )
     for method in methods:
         _draw_curve(axes, grid.curve(method, task), _look(grid, method), _label(grid, method, tasks))
@@ -187,7 +196,7 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
             paper_scores(METHOD)[task],
             color=_PUBLISHED_COLOUR,
             linewidth=0.8,
-            label=f"{METHOD} in the paper, at the end",
+            label=f"{METHOD}{_IN_THE_PAPER}",
         )
     _finish(axes)
 
@@ -252,9 +261,10 @@ def _shared_legend(figure: Figure) -> None:
     for axes in figure.axes:
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
             labels.setdefault(label, line)
+    ordered = sorted(labels, key=lambda label: (label.endswith(_IN_THE_PAPER), label.endswith(_PUBLISHED)))
     figure.legend(
-        handles=list(labels.values()),
-        labels=list(labels),
+        handles=[labels[label] for label in ordered],
+        labels=ordered,
         loc="outside lower center",
         ncols=max(1, min(4, int(figure.get_figwidth() / _LEGEND_COLUMN))),
         frameon=False,

@@ -21,7 +21,7 @@ from ogspr.analysis.statistics import (
     probability_of_improvement,
 )
 from ogspr.reference import Published, paper_aggregates, paper_estimates
-from ogspr.report.table import NOTHING, Cell, Column, Table, number
+from ogspr.report.table import NOTHING, Cell, Column, Table, counted, number
 
 _RESAMPLES = 10_000
 _METHODS = ("OG-SPR", "AnonMethod", "MR.Q", "DrQ-v2")
@@ -194,7 +194,7 @@ def _improvement(grid: Grid, first: str, second: str, suite: str, at: int | None
         return None
     squares = [square for pair in pairs for square in pair]
     scores = [score_matrix([pair[side].scores for pair in pairs]) for side in (0, 1)]
-    note = ", ".join(part for part in (f"{len(pairs)} tasks", _seeds_note(squares)) if part)
+    note = ", ".join(part for part in (counted(len(pairs), "task"), _seeds_note(squares)) if part)
     return _estimated(probability_of_improvement, scores, squares, digits=2, note=note)
 
 
@@ -226,7 +226,8 @@ def _seeds_note(squares: Sequence[Square]) -> str:
     if all(square.complete for square in squares):
         return ""
     counts = [len(square.runs) for square in squares]
-    return f"{min(counts)} to {max(counts)} of {PAPER_SEEDS} seeds a task"
+    low, high = min(counts), max(counts)
+    return f"{low if low == high else f'{low} to {high}'} of {PAPER_SEEDS} seeds a task"
 
 
 # --- aggregates ---------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ def _metric_rows(
     statistics = (*_STATISTICS, _GAP) if metric.normalisation else _STATISTICS
     return [
         (
-            Cell(f"{metric.title}, {aggregate.title}, {len(tasks)} tasks"),
+            Cell(f"{metric.title}, {aggregate.title}, {counted(len(tasks), 'task')}"),
             *(_our_aggregate(grid, method, metric, tasks, aggregate.statistic, at) for method in methods),
             *(
                 _paper_aggregate(benchmark, method, metric, tasks, aggregate)
@@ -319,7 +320,9 @@ def _our_aggregate(
         task: square for task in tasks if (square := finished_square(grid, method, task, at)) is not None
     }
     if len(squares) < len(tasks):
-        return Cell(NOTHING, note=f"finished on {len(squares)} of {len(tasks)} tasks", incomplete=True)
+        return Cell(
+            NOTHING, note=f"finished on {len(squares)} of {counted(len(tasks), 'task')}", incomplete=True
+        )
     scores = score_matrix([_in_units(metric, task, square.scores) for task, square in squares.items()])
     found = list(squares.values())
     return _estimated(statistic, [scores], found, digits=metric.digits, note=_seeds_note(found))

@@ -13,13 +13,14 @@ import numpy as np
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM, TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
-from ogspr.report.table import NOTHING, Cell, Column, Table, number
+from ogspr.report.table import NOTHING, Cell, Column, Table, counted, number
 from ogspr.types import Float64Array
 
 _PREDICTOR = ("task", "method", "seed", "collector", "collector_seed", "loss")
 _SETTINGS = ("updates", "episodes", "batch_size", "policy", "probe_seed")
 _NEEDED = {*_PREDICTOR, *_SETTINGS, "value_per_dimension"}
 _DIGITS = 3
+_PAPER_UPDATES = 100_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,13 @@ def find_losses(paths: Iterable[Path]) -> tuple[list[ProbeLoss], list[str]]:
     A predictor counts once; numbers of probes with other settings are not mixed.
     """
     files = dict.fromkeys(file.resolve() for path in paths for file in _csv_files(path))
-    found = [loss for file in files for loss in _losses_in(file)]
+    found: list[ProbeLoss] = []
     warnings = []
+    for file in files:
+        usable, damaged = _losses_in(file)
+        found += usable
+        if damaged:
+            warnings.append(f"{file}: left out {counted(damaged, 'row')} of losses that cannot be used")
     settings = sorted({loss.settings for loss in found}, key=_thoroughness, reverse=True)
     if len(settings) > 1:
         kept, *others = (", ".join(map(" ".join, zip(_SETTINGS, each, strict=True))) for each in settings)
@@ -72,8 +78,8 @@ def probing_table(losses: Sequence[ProbeLoss]) -> Table | None:
         name="probing",
         title="Linear probing (Table 7)",
         note="Squared error of a linear predictor on held-out episodes, a dimension of the normalised state; "
-        "mean over collectors and seeds [95 % bootstrap interval]. The paper does not say whether its "
-        "numbers are sums over dimensions; their size suggests that they are means.",
+        f"mean over collectors and seeds [95 % bootstrap interval]; {_settings_note(losses[0])}. The paper "
+        "does not say whether its numbers are sums over dimensions; their size suggests that they are means.",
         columns=(
             Column("task and predictor"),
             *(Column(name, "ours") for name in ours),
@@ -91,6 +97,7 @@ def _rows(
         run_means((f.seed, f.loss, f.value) for f in losses if (f.task, f.method) == (task, name))
         for name in ours
     ]
+    short = _is_short(losses[0])
     published = paper_losses()
     theirs = [
         {loss: found for (where, method, loss), found in published.items() if (where, method) == (task, name)}
@@ -99,11 +106,22 @@ def _rows(
     return [
         (
             Cell(f"{task.partition(':')[2]}, {title}"),
-            *(_our_cell(values[loss]) for values in means),
+            *(_our_cell(values[loss], short) for values in means),
             *(_paper_cell(found, loss) for found in theirs),
         )
         for loss, title in TITLES.items()
     ]
+
+
+def _settings_note(loss: ProbeLoss) -> str:
+    """With what predictors were trained: the same for all that are shown."""
+    settings = dict(zip(_SETTINGS, loss.settings, strict=True))
+    ours = f"{settings['updates']} updates on {settings['episodes']} episodes of each collector"
+    return f"{ours}, the paper's {_PAPER_UPDATES} updates" if _is_short(loss) else ours
+
+
+def _is_short(loss: ProbeLoss) -> bool:
+    return _thoroughness(loss.settings)[0] < _PAPER_UPDATES
 
 
 def _csv_files(path: Path) -> Iterator[Path]:
@@ -115,16 +133,18 @@ def _csv_files(path: Path) -> Iterator[Path]:
         yield from (Path(place) / name for name in sorted(files) if name.endswith(".csv"))
 
 
-def _losses_in(path: Path) -> list[ProbeLoss]:
-    """Nothing where it is a csv file of another kind; rows that are damaged are left out."""
+def _losses_in(path: Path) -> tuple[list[ProbeLoss], int]:
+    """And how many rows are damaged; nothing where it is a csv file of another kind."""
     try:
         with path.open(encoding="utf-8", newline="", errors="replace") as file:
             reader = csv.DictReader(file)
             if not set(reader.fieldnames or ()) >= _NEEDED:
-                return []
-            return [loss for row in reader if (loss := _loss(row)) is not None]
+                return [], 0
+            rows = [_loss(row) for row in reader]
     except (OSError, csv.Error):
-        return []
+        return [], 0
+    usable = [loss for loss in rows if loss is not None]
+    return usable, len(rows) - len(usable)
 
 
 def _loss(row: dict[str, str]) -> ProbeLoss | None:
@@ -154,12 +174,12 @@ def _thoroughness(settings: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(int(text) if text.isdecimal() else 0 for text in settings)
 
 
-def _our_cell(values: Float64Array) -> Cell:
-    """The mean over seeds."""
+def _our_cell(values: Float64Array, short: bool) -> Cell:
+    """The mean over seeds; `short`: of fewer updates than the paper's."""
     if not len(values):
         return Cell(NOTHING)
-    incomplete = len(values) < PAPER_SEEDS
-    note = f"{len(values)} of {PAPER_SEEDS} seeds" if incomplete else ""
+    incomplete = short or len(values) < PAPER_SEEDS
+    note = f"{len(values)} of {PAPER_SEEDS} seeds" if len(values) < PAPER_SEEDS else ""
     if len(values) == 1:
         return number(float(values[0, 0]), digits=_DIGITS, note=note, incomplete=incomplete)
     estimate = bootstrap_interval(mean, values)

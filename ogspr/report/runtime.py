@@ -12,7 +12,7 @@ from ogspr.analysis.runs import RunResult, nested, read_columns
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.reference import read_table
-from ogspr.report.table import NOTHING, Cell, Column, Table, number
+from ogspr.report.table import NOTHING, Cell, Column, Table, counted, number
 
 _SECONDS_AN_HOUR = 3600.0
 _PAPER_TASK = "dmc:cheetah-run"
@@ -46,8 +46,8 @@ def runtime_table(grid: Grid) -> Table | None:
     return Table(
         name="runtime",
         title="Parameters and time (Table 5)",
-        note="Hours for 500 000 agent steps with evaluation, from those with updates so far. "
-        "The paper's: cheetah-run on an RTX 4090.",
+        note="Hours for 500 000 agent steps with evaluation, as long as the measured steps take on average; "
+        "steps before the first update are left out. The paper's: cheetah-run on an RTX 4090.",
         columns=(
             Column("method, task, machine"),
             Column("parameters, millions", "ours"),
@@ -97,8 +97,8 @@ def _by_machine(runs: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 def _hours(runs: Sequence[RunResult]) -> Cell:
     hours = [seconds * PAPER_STEPS["dmc"] / _SECONDS_AN_HOUR for seconds in seconds_of(runs)]
     seeds = sorted({str(found) for run in runs if (found := nested(run.manifest, "settings", "seeds"))})
-    together = f", {' or '.join(seeds)} seeds in one process" if seeds else ""
-    return number(median(hours), digits=2, note=f"median of {len(hours)} runs{together}")
+    together = f"{' or '.join(seeds)} in one process" if seeds else "unknown how many in one process"
+    return number(median(hours), digits=2, note=f"median of {counted(len(hours), 'run')}, {together}")
 
 
 def _parameters(runs: Iterable[RunResult]) -> Cell:

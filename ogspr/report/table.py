@@ -107,16 +107,22 @@ def markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def counted(count: int, word: str) -> str:
+    """A number of things: `1 run`, `2 runs`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
 def latex(table: Table) -> str:
-    """A tabular for the booktabs package, in a table of its own."""
+    """A tabular for the booktabs package, in a table of its own, as wide as the text."""
     marks = _marks(table)
     alignment = "".join("r" if column.numeric else "l" for column in table.columns)
     lines = [
-        "% needs \\usepackage{booktabs}",
+        "% needs \\usepackage{booktabs} and \\usepackage{graphicx}",
         "\\begin{table}",
         "  \\centering",
         f"  \\caption{{{_plain_latex('. '.join(part for part in (table.title, table.note) if part))}}}",
         f"  \\label{{tab:{table.name}}}",
+        "  \\resizebox{\\textwidth}{!}{%",
         f"  \\begin{{tabular}}{{{alignment}}}",
         "    \\toprule",
         _latex_row(_plain_latex(column.full_title) for column in table.columns),
@@ -128,7 +134,7 @@ def latex(table: Table) -> str:
                 _plain_latex(cell.text) + (f"$^{{{marks[cell.note]}}}$" if cell.note else "") for cell in row
             )
         )
-    lines += ["    \\bottomrule", "  \\end{tabular}"]
+    lines += ["    \\bottomrule", "  \\end{tabular}}"]
     lines += [f"\n  $^{{{mark}}}$ {_plain_latex(note)}" for note, mark in marks.items()]
     return "\n".join([*lines, "\\end{table}"]) + "\n"
 

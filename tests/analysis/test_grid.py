@@ -82,7 +82,17 @@ def test_a_seed_counts_once(tmp_path):
     grid = grid_of(tmp_path)
     (run,) = grid.methods["OG-SPR"]["dmc:walker-walk"]
     assert run.folder.name == "long"
-    assert any("seed 3 is there more than once" in warning for warning in grid.warnings)
+    (warning,) = grid.warnings
+    assert f"seed 3: {tmp_path / 'long'} counts" in warning
+    assert f"{tmp_path / 'short'} does not" in warning
+
+
+def test_a_step_without_an_evaluation_is_told_from_one_that_is_not_reached(tmp_path):
+    write_run(tmp_path / "run", {0: 1.0, 5000: 2.0})
+    grid = grid_of(tmp_path)
+    notes = [grid.square("OG-SPR", "dmc:walker-walk", at).note for at in (1000, 6000)]
+    assert "read at 0 agent steps, no evaluation at 1 000" in notes[0]
+    assert "at 5 000 of 6 000 agent steps" in notes[1]
 
 
 def test_a_square_is_read_where_the_paper_reads_it(tmp_path):

@@ -82,7 +82,7 @@ def broken(path):
     yield (
         write_run(path / "empty", {0: 1.0}),
         lambda run: (run / "eval.csv").write_text(""),
-        "lacks the columns",
+        "no evaluation yet: eval.csv is empty",
     )
     yield write_run(path / "header", {}), lambda run: run, "no evaluation that can be used"
     yield (
@@ -115,7 +115,9 @@ def test_runs_are_found_at_any_depth_and_once(tmp_path):
 
 def test_a_folder_without_runs_is_named_and_a_file_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert collect([tmp_path / "empty"]).skipped == ((tmp_path / "empty", "no run is in it"),)
+    ((folder, reason),) = collect([tmp_path / "empty"]).skipped
+    assert folder == tmp_path / "empty"
+    assert "no run is in it, that is, no folder with config.json" in reason
     with pytest.raises(UserError, match="is no folder"):
         collect([tmp_path / "nothing"])
 
@@ -164,7 +166,7 @@ def test_what_should_be_equal_and_is_not_is_named(tmp_path):
     (line,) = mixed([read_run(path) for path in paths])
     assert line == (
         "runs of dmc were made with different versions of mujoco, which draws other pictures: "
-        "3.17.0 (2 runs), 3.18.0 (1 runs)"
+        "3.17.0 (2 runs), 3.18.0 (1 run)"
     )
 
 

@@ -26,6 +26,10 @@ from tests.train.runs import request, tiny_options, train
 
 TASK = "tests.probe.worlds:puck"
 VARIANTS = {"ogspr": {}, "ogspr-sp": {"self_prediction": None}}
+# As reports call them: the settings of tiny runs are no preset's.
+CHANGED = "batch size 4, random steps 30, shift pad 2, 9 more"
+OGSPR, WITHOUT_SELF_PREDICTION = f"OG-SPR, {CHANGED}", f"OG-SPR - SP, {CHANGED}"
+NAMES = (OGSPR, WITHOUT_SELF_PREDICTION)
 
 
 def trained(folder, preset="ogspr", task=TASK, seeds=(0,), env=None):
@@ -89,9 +93,9 @@ def test_every_run_is_probed_with_the_collectors_of_its_seed(whole):
     assert len(rows) == len(found) == 16
     assert found == {
         (method, seed, collector, seed, loss)
-        for method in VARIANTS
+        for method in NAMES
         for seed in (0, 1)
-        for collector in VARIANTS
+        for collector in NAMES
         for loss in ("state", "next_state")
     }
     assert all(row.agent_steps == 50 and row.found.dimensions == 4 for row in rows)
@@ -103,9 +107,8 @@ def test_csv_table_and_figure(whole):
     written = list(csv.DictReader(out.open()))
     assert [float(row["value"]) for row in written] == [row.found.held_out for row in rows]
     assert {path.name for path in out.parent.iterdir()} == {"probe.csv", "probe.png", "probe.pdf"}
-    lines = [line.split() for line in text.splitlines()]
-    assert sum(line[:2] == ["ogspr-sp", "sum"] for line in lines) == 1
-    assert f"episodes of ogspr-sp, seed 1: {4 * LENGTH} steps" in text
+    assert sum(line.startswith(f"{WITHOUT_SELF_PREDICTION}  sum") for line in text.splitlines()) == 1
+    assert f"episodes of {WITHOUT_SELF_PREDICTION}, seed 1: {4 * LENGTH} steps" in text
 
 
 def test_same_seed_same_result(runs, whole):
@@ -131,7 +134,25 @@ def test_a_policy_file_can_collect(runs, tmp_path):
     saved = load_policy(runs[0] / "policies" / "best.safetensors")
     save_policy(tmp_path / "best.safetensors", saved)
     rows = probed(runs[2:3], collectors=[tmp_path / "best.safetensors"])
-    assert {(row.method, row.collector) for row in rows} == {("ogspr-sp", "ogspr")}
+    assert {(row.method, row.collector) for row in rows} == {(WITHOUT_SELF_PREDICTION, "OG-SPR")}
+
+
+def test_runs_with_changed_settings_are_methods_of_their_own(runs, tmp_path):
+    """Also where preset and seed are the same; folders that hold runs may be given."""
+    agent = replace(tiny_options().agent, batch_size=5)
+    train(request(tmp_path / "other", task=TASK, agent=agent, agent_steps=50, env=EnvOptions()))
+    rows = probed([runs[0], tmp_path / "other"])
+    assert {row.method for row in rows} == {OGSPR, OGSPR.replace("batch size 4", "batch size 5")}
+
+
+def test_a_probe_that_ends_early_leaves_no_empty_file(runs, tmp_path, monkeypatch):
+    def interrupted(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ogspr.commands.probe.probe_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        probed(runs[:1], out=tmp_path / "probe.csv")
+    assert not (tmp_path / "probe.csv").exists()
 
 
 def test_workers_find_the_same(runs):
@@ -214,7 +235,7 @@ def test_a_damaged_config(run):
 
 def test_a_run_without_checkpoint(run):
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(UserError, match=r"no checkpoint in .* can be used"):
+    with pytest.raises(UserError, match=r"there is no checkpoint in .*choose another run"):
         probed([run])
 
 
@@ -250,7 +271,7 @@ def test_a_run_without_policy_cannot_collect(run):
 
 
 def test_the_same_run_twice(runs):
-    with pytest.raises(UserError, match="are both ogspr, seed 0"):
+    with pytest.raises(UserError, match=r"are both OG-SPR, .*, seed 0"):
         probed([runs[0], runs[0]])
 
 

@@ -13,14 +13,14 @@ from ogspr.probe.results import ProbeRow, summarise, write_rows
 TASK = "dmc:dog-trot"
 # (seed, collector): state loss, next-state loss; summed over ten dimensions.
 FOUND = {
-    (0, "ogspr"): (1.0, 10.0),
-    (0, "ogspr-sp"): (3.0, 30.0),
-    (1, "ogspr"): (5.0, 50.0),
-    (1, "ogspr-sp"): (9.0, 70.0),
+    (0, "OG-SPR"): (1.0, 10.0),
+    (0, "OG-SPR - SP"): (3.0, 30.0),
+    (1, "OG-SPR"): (5.0, 50.0),
+    (1, "OG-SPR - SP"): (9.0, 70.0),
 }
 
 
-def rows(method="ogspr-sp", task=TASK):
+def rows(method="OG-SPR - SP", task=TASK):
     return [
         ProbeRow(
             task=task,
@@ -39,7 +39,7 @@ def rows(method="ogspr-sp", task=TASK):
     ]
 
 
-def by_loss(method="ogspr-sp", task=TASK):
+def by_loss(method="OG-SPR - SP", task=TASK):
     return {summary.loss: summary for summary in summarise(rows(method, task))}
 
 
@@ -68,18 +68,18 @@ def test_a_run_with_more_collectors_does_not_count_more():
 
 
 def test_the_papers_numbers_stand_beside_ours_where_it_has_them():
-    paper = by_loss("ogspr-sp")[STATE].paper
+    paper = by_loss("OG-SPR - SP")[STATE].paper
     assert (paper.value, paper.low, paper.high) == (0.984, 0.947, 1.019)
-    assert by_loss("ogspr")[NEXT_STATE].paper.value == 1.042
-    assert by_loss("ogspr")[SUM].paper is None
-    assert by_loss("no-adapter")[STATE].paper is None
-    assert by_loss("ogspr", "dmc:walker-run")[STATE].paper is None
-    assert by_loss("ogspr", "some.module:dog-trot")[STATE].paper is None
+    assert by_loss("OG-SPR")[NEXT_STATE].paper.value == 1.042
+    assert by_loss("OG-SPR")[SUM].paper is None
+    assert by_loss("No Adapter")[STATE].paper is None
+    assert by_loss("OG-SPR", "dmc:walker-run")[STATE].paper is None
+    assert by_loss("OG-SPR", "some.module:dog-trot")[STATE].paper is None
 
 
 def test_methods_keep_their_order():
-    summaries = summarise([*rows("ogspr-sp"), *rows("ogspr")])
-    assert [summary.method for summary in summaries] == ["ogspr-sp"] * 3 + ["ogspr"] * 3
+    summaries = summarise([*rows("OG-SPR - SP"), *rows("OG-SPR")])
+    assert [summary.method for summary in summaries] == ["OG-SPR - SP"] * 3 + ["OG-SPR"] * 3
 
 
 def test_a_csv_row_says_what_its_number_is(tmp_path):
@@ -89,9 +89,9 @@ def test_a_csv_row_says_what_its_number_is(tmp_path):
     assert len(written) == 8
     assert written[3] == {
         "task": TASK,
-        "method": "ogspr-sp",
+        "method": "OG-SPR - SP",
         "seed": "0",
-        "collector": "ogspr-sp",
+        "collector": "OG-SPR - SP",
         "collector_seed": "0",
         "loss": "next_state",
         "value": "30.0",
@@ -107,13 +107,13 @@ def test_a_csv_row_says_what_its_number_is(tmp_path):
         "learning_rate": "0.0003",
         "clip_norm": "20.0",
         "probe_seed": "3",
-        "run": "ogspr-sp-0",
+        "run": "OG-SPR - SP-0",
     }
 
 
 @pytest.mark.parametrize("task", [TASK, "dmc:walker-run"])
 def test_the_figure_lies_beside_the_csv_file(tmp_path, task):
-    summaries = summarise([*rows("ogspr", task), *rows("no-adapter", task)])
+    summaries = summarise([*rows("OG-SPR", task), *rows("No Adapter", task)])
     paths = draw(summaries, task, tmp_path / "probe.csv")
     assert [path.name for path in paths] == ["probe.png", "probe.pdf"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")

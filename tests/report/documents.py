@@ -230,6 +230,24 @@ def number(random: Random, note: str = "") -> Cell:
     return cell(f"{value:.1f}", value, note)
 
 
+def cut_short(document: Document, evaluations: int) -> Document:
+    """With curves of ours that have only their first evaluations; what others published stays as long."""
+    for series in (series for curves in document["curves"] for series in curves["series"]):
+        if series["group"] == "ours":
+            for name in ("agent_steps", "frames", "mean", "low", "high"):
+                del series[name][evaluations:]  # type: ignore[misc]
+            for run in series["runs"]:
+                del run["scores"][evaluations:]
+    return document
+
+
+def single() -> Document:
+    """One of everything that the page counts."""
+    return example(
+        tasks=TASKS[:1], methods=METHODS[:1], seeds=1, evaluations=1, episodes=1, losses=LOSSES[:1]
+    )
+
+
 def large() -> Document:
     """500 runs, 100 evaluations of 10 episodes, 60 rows of 20 columns each."""
     return example(

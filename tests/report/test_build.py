@@ -122,7 +122,7 @@ def test_broken_folders_and_mixed_versions_are_told(tmp_path):
     screen = console()
     write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
     text = screen.file.getvalue()
-    assert "different versions of ogspr: 0.1.0 (1 runs), 9.9 (1 runs)" in text
+    assert "different versions of ogspr: 0.1.0 (1 run), 9.9 (1 run)" in text
     assert "Beware: " in (tmp_path / "out" / "tables" / "main.tex").read_text()
     assert "the evaluation at agent step 5000 has a score that is no number" in text
     assert "c[bold]: " in text
@@ -173,7 +173,32 @@ def test_losses_of_probing_become_a_table(tmp_path):
     both, *paper = table["cheetah-run, sum of both"]
     assert both.value == 2.0  # of the seed that has both
     assert paper[0].value == pytest.approx(0.035 + 1.6)
-    assert warnings == ()
+    assert warnings == (f"{tmp_path / 'runs' / 'probe.csv'}: left out 1 row of losses that cannot be used",)
+
+
+def test_a_short_probe_is_marked(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0}, task="dmc:cheetah-run")
+    rows = [probe_row(seed, "ogspr", "state", 0.2, QUICK) for seed in range(5)]
+    write_table(tmp_path / "runs" / "probe.csv", PROBE_HEADER, rows)
+    (table,) = (table for table in make_report([tmp_path / "runs"]).tables if table.name == "probing")
+    assert "10 updates" in table.note
+    assert "the paper's 100000 updates" in table.note
+    assert table.rows[0][1].incomplete
+
+
+def test_a_newcomer_is_told_what_fills_the_tables(tmp_path):
+    for task in TASKS[:2]:
+        write_run(tmp_path / "runs" / task, {0: 1.0, 5000: 2.0}, task=task)
+    write_run(tmp_path / "runs" / "other", {0: 1.0, 5000: 2.0}, task=TASKS[0], preset="ogspr-sp")
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    text = screen.file.getvalue()
+    assert "no run of dmc has an evaluation at 500000 agent steps" in text
+    assert "--at 5000 reads all of them there" in text
+    assert "no mean curves of dmc" in text
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", 5000, screen)
+    assert "has an evaluation" not in screen.file.getvalue()
 
 
 def test_probes_with_other_settings_are_not_mixed_and_none_counts_twice(tmp_path):

@@ -68,7 +68,7 @@ def test_profiles_are_of_tasks_that_all_methods_have_finished(tmp_path):
     thresholds, shares = lines(axes)["OG-SPR (1 seed)"]
     assert shares[thresholds < 0.39].min() == 1.0
     assert shares[thresholds > 0.41].max() == 0.0
-    assert axes.get_xlabel() == "score / 1000, 1 tasks"
+    assert axes.get_xlabel() == "score / 1000, 1 task"
 
 
 def test_tasks_without_a_unit_have_no_profile_and_no_aggregate(tmp_path):

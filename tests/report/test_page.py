@@ -24,8 +24,10 @@ MARKUP = """<img src=x onerror="window.harmed=1">"""
 BREAKOUT = "</script><script>window.harmed=1</script><!-- <script>"
 QUOTES = """" onmouseover="window.harmed=1" x='${window.harmed=1}' \u2028\u2029 \udc80"""
 RUN = "#run/runs%2Fdmc-cheetah-run%2Fogspr%2Fseed-0"
+ONLY_RUN = "#run/runs%2Fdmc-cartpole-swingup%2Fogspr%2Fseed-0"  # of documents.single
 TASK = "#task/dmc%3Acheetah-run"
 FIRST_COLUMN = "tbody th"
+END_WITH_OURS = "[data-keep='switch:onlyOurSteps']"
 MINUS = "\u2212"  # as the page writes it
 
 in_browser = pytest.mark.skipif(
@@ -191,8 +193,38 @@ def test_driver_sees_errors_and_requests(tab: Page, tmp_path: Path):
 @in_browser
 def test_overview_counts(shown: Page):
     assert shown.texts(".tile-value") == ["30", "5", "2", "14.1M", "1"]  # 25 x 500k + 5 x 310k steps
-    assert shown.texts(".tile-remark")[0] == "25 finished, 5 not"
+    assert shown.texts(".tile-remark")[0] == "25 as long as asked for, 5 not yet"
     assert shown.texts(".attention li")[1] == "runs/old/seed-0 has no config.json"
+
+
+@in_browser
+def test_steps_of_all_runs_are_not_taken_for_the_length_of_one(shown: Page):
+    assert shown.texts(".tiles dt")[3] == "Agent steps, all runs together"
+    assert shown.texts(".tile-remark")[3] == "the longest run has 500k"
+
+
+@in_browser
+def test_finished_is_never_said_of_the_length_that_was_asked_for(tab: Page, tmp_path: Path):
+    document = documents.example()
+    document["tables"] = []
+    tab.open_text(tmp_path, page(document))
+    for address in ("", "#runs", RUN):
+        go(tab, address)
+        assert "finished" not in tab.evaluate("document.querySelector('main').innerText").lower()
+    assert "500k of 500k" in tab.texts(".progress")
+
+
+@in_browser
+def test_one_of_a_kind_is_singular(tab: Page, tmp_path: Path):
+    tab.open_text(tmp_path, page(documents.single()))
+    assert tab.texts(".tiles dt")[:3] == ["Run", "Task", "Method"]
+    for address in ("", "#tables", "#curves", "#task/dmc%3Acartpole-swingup", "#runs", ONLY_RUN):
+        go(tab, address)
+        said = tab.evaluate(
+            "[document.querySelector('main').innerText,"
+            " ...[...document.querySelectorAll('[aria-label]')].map(one => one.ariaLabel)].join('\\n')"
+        )
+        assert re.findall(r"\b1 \w+s\b", said) == []
 
 
 @in_browser
@@ -346,21 +378,77 @@ def test_switches_of_curves(shown: Page, switch: str, selector: str, before: int
 
 
 @in_browser
-def test_charts_can_end_where_our_runs_do(tab: Page, tmp_path: Path):
-    document = documents.example()
-    for series in (series for curves in document["curves"] for series in curves["series"]):
-        if series["group"] == "ours":
-            for name in ("agent_steps", "frames", "mean", "low", "high"):
-                del series[name][3:]  # type: ignore[misc]
-            for run in series["runs"]:
-                del run["scores"][3:]
-    tab.open_text(tmp_path, page(document))
+def test_charts_end_where_short_runs_do_unless_the_reader_wants_it_otherwise(tab: Page, tmp_path: Path):
+    tab.open_text(tmp_path, page(documents.cut_short(documents.example(), 3)))
     go(tab, TASK)
-    assert "500k" in tab.texts(".plot text")
-    tab.click("[data-keep='switch:onlyOurSteps']")
     assert "500k" not in tab.texts(".plot text")
     assert tab.count(".plot .line.dashed") == 2
+    tab.click(END_WITH_OURS)
+    assert "500k" in tab.texts(".plot text")
     assert tab.errors == []
+
+
+@in_browser
+@pytest.mark.parametrize(("evaluations", "short"), [(1, False), (2, True), (10, True), (11, False)])
+def test_runs_are_short_before_half_of_what_is_known(
+    tab: Page, tmp_path: Path, evaluations: int, short: bool
+):
+    """Of 500k steps, with an evaluation each 25k. Runs that have not begun have no end."""
+    tab.open_text(tmp_path, page(documents.cut_short(documents.example(), evaluations)))
+    assert is_checked(tab, END_WITH_OURS) is short
+
+
+def is_checked(tab: Page, selector: str) -> bool:
+    return bool(tab.evaluate(f"document.querySelector({json.dumps(selector)}).checked"))
+
+
+@in_browser
+def test_sources_are_named_as_far_as_they_are_shown(shown: Page):
+    published = "Dashed: curves that the methods\u2019 own authors published."
+    paper = "Short bars: final scores, at 500k agent steps, in the tables of the OG-SPR paper."
+    go(shown, TASK)
+    assert shown.texts(".sources") == [f"{published} {paper} These are different runs and may disagree."]
+    shown.click("[data-keep='switch:published']")
+    assert shown.texts(".sources") == [paper]
+    shown.click("[data-keep='switch:paper']")
+    assert shown.texts(".sources") == [""]
+    shown.click("[data-keep='switch:published']")
+    assert shown.texts(".sources") == [published]
+    shown.click("[data-keep='legend:none']")
+    assert shown.texts(".sources") == [""]
+
+
+def looks(tab: Page) -> dict[str, list[str]]:
+    """Colour and marker of each method of the legend."""
+    found: dict[str, list[str]] = tab.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.method')].map(({ textContent: name }) =>"
+        " [name, [ogspr.methods.look(name).colour, ogspr.methods.look(name).marker(0, 0, 1)]]))"
+    )
+    return found
+
+
+@in_browser
+def test_names_of_the_paper_look_the_same_in_every_report(tab: Page, tmp_path: Path):
+    tab.open_text(tmp_path, page(documents.example(methods=("AnonMethod", "OG-SPR - SP", "a variant"))))
+    some = looks(tab)
+    tab.open_text(tmp_path, page(documents.example(methods=("No Adapter", "OG-SPR", "another"))))
+    others = looks(tab)
+    shared = some.keys() & others.keys()
+    assert shared >= set(documents.PUBLISHED)
+    assert all(some[name] == others[name] for name in shared)
+    assert others["OG-SPR"][0] == "var(--method-0)" != some["OG-SPR - SP"][0]
+    assert others["DrQ-v2"][0] == "var(--method-3)"
+
+
+@in_browser
+def test_methods_that_nobody_knows_take_colours_that_are_left(tab: Page, tmp_path: Path):
+    methods = tuple(f"variant {number}" for number in range(20))
+    document = documents.example(tasks=documents.TASKS[:1], methods=methods, seeds=1, evaluations=2)
+    tab.open_text(tmp_path, page(document))
+    found = looks(tab)
+    assert len({tuple(look) for look in found.values()}) == len(found) == 23
+    first_ones = (*documents.PUBLISHED, *sorted(methods)[:6])
+    assert len({found[name][0] for name in first_ones}) == 8
 
 
 @in_browser
@@ -619,6 +707,63 @@ def test_no_sideways_scrolling_on_a_phone(tab: Page, tmp_path: Path, address: st
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.fixture
+def phone(tab: Page) -> Page:
+    tab.resize(390, 844)
+    return tab
+
+
+def right_end(tab: Page, selector: str) -> float:
+    return float(
+        tab.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().right")
+    )
+
+
+@in_browser
+def test_a_phone_shows_all_methods_of_the_legend(phone: Page, tmp_path: Path):
+    methods = tuple(f"ogspr, a rather long change {number}" for number in range(8))
+    phone.open_text(tmp_path, page(documents.example(methods=methods, seeds=1)))
+    go(phone, "#curves")
+    legend = "document.querySelector('.legend')"
+    assert phone.evaluate(f"{legend}.scrollHeight <= {legend}.clientHeight")
+
+
+@in_browser
+@pytest.mark.parametrize("address", ["", "#tables/main", "#runs"])
+def test_a_phone_has_room_beside_the_first_column(phone: Page, tmp_path: Path, address: str):
+    document = documents.example()
+    document["tables"][0]["columns"][0]["title"] = "method, task, machine and more of this kind"
+    document["tables"][0]["rows"][0][0]["text"] = "score, IQM over task means, as in the paper, 28 tasks"
+    phone.open_text(tmp_path, page(document))
+    go(phone, address)
+    share = "document.querySelector('tbody th').offsetWidth / document.querySelector('.scroll').clientWidth"
+    assert phone.evaluate(share) <= 0.41
+
+
+@in_browser
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [("#runs", ["Run", "Progress", "Last"]), ("", ["Task", "Method", "Score"])],
+)
+def test_a_phone_shows_what_matters_of_runs(phone: Page, tmp_path: Path, address: str, wanted: list[str]):
+    phone.open_text(tmp_path, page(documents.example(methods=("OG-SPR",))))
+    go(phone, address)
+    assert [title.strip() for title in phone.texts("thead th")][: len(wanted)] == wanted
+    assert right_end(phone, f"tbody td:nth-child({len(wanted)})") <= right_end(phone, ".scroll")
+
+
+@in_browser
+def test_numbers_of_notes_stay_on_one_line(tab: Page, tmp_path: Path):
+    document = documents.example()
+    document["tables"][0]["note"] = "Read at 500 000 agent steps, seeds 1 2 3."
+    document["tables"][0]["rows"][1][1]["note"] = "at 1 500 000 steps"
+    tab.open_text(tmp_path, page(document))
+    go(tab, "#tables/main")
+    assert tab.texts(".card-note") == ["Read at 500\u00a0000 agent steps, seeds 1 2 3."]
+    tab.hover(".incomplete")
+    assert tab.texts(".tip") == ["incomplete: at 1\u00a0500\u00a0000 steps"]
+
+
 @in_browser
 def test_theme_follows_the_system_until_it_is_chosen(shown: Page):
     background = "getComputedStyle(document.body).backgroundColor"
@@ -785,7 +930,7 @@ def test_an_update_keeps_the_open_run_and_the_order_of_tables(tab: Page):
     with served(lambda: document) as address:
         tab.open(f"{address}#runs")
         tab.wait("document.querySelector('.live').dataset.state === 'fresh'")
-        tab.click("thead th:nth-child(7) button")
+        tab.click("thead th:nth-child(4) button")
         best = tab.texts(FIRST_COLUMN)
         changed = documents.example()
         changed["title"] = "later"
@@ -812,10 +957,47 @@ def test_an_update_keeps_the_open_run_and_the_order_of_tables(tab: Page):
 
 
 @in_browser
-def test_a_live_page_begins_empty_and_says_when_its_server_is_gone(tab: Page):
-    document: Document | None = None
+def test_an_update_follows_the_length_of_runs_until_the_reader_has_chosen(tab: Page):
+    lengths = iter([3, 21, 3])
+    document = documents.example()
+
+    def show_next() -> None:
+        nonlocal document
+        changed = documents.cut_short(documents.example(), evaluations := next(lengths))
+        changed["title"] = f"{evaluations} evaluations"
+        document = changed
+        tab.wait(f"document.querySelector('.brand').textContent === {json.dumps(changed['title'])}")
+        tab.settle()
+
     with served(lambda: document) as address:
+        tab.open(f"{address}{TASK}")
+        show_next()
+        assert is_checked(tab, END_WITH_OURS)
+        show_next()
+        assert not is_checked(tab, END_WITH_OURS)
+        assert "500k" in tab.texts(".plot text")
+        tab.click(END_WITH_OURS)
+        tab.click(END_WITH_OURS)
+        show_next()
+        assert not is_checked(tab, END_WITH_OURS)
+        assert "500k" in tab.texts(".plot text")
+        assert tab.errors == []
+
+
+@in_browser
+def test_a_live_page_loads_then_is_empty_and_says_when_its_server_is_gone(tab: Page):
+    document = documents.empty()
+    runs_are_read = threading.Event()
+
+    def current() -> Document:
+        runs_are_read.wait(timeout=15)
+        return document
+
+    with served(current) as address:
         tab.open(address)
+        assert tab.texts("h1") == ["Loading the runs"]
+        runs_are_read.set()
+        tab.wait("document.querySelector('.live').dataset.state === 'fresh'")
         assert tab.texts("h1") == ["No runs yet"]
         document = documents.example()
         tab.wait("document.querySelectorAll('.card').length > 1")

@@ -82,7 +82,7 @@ def test_what_is_missing_is_not_averaged_over(tmp_path):
     everything = cell(main, "score, mean, 28 tasks", "OG-SPR")
     assert (everything.text, everything.note) == (NOTHING, "finished on 4 of 28 tasks")
     part = cell(main, "score, mean, 4 tasks", "OG-SPR")
-    assert part.note == "2 to 2 of 5 seeds a task"
+    assert part.note == "2 of 5 seeds a task"
     assert part.incomplete
     papers = cell(main, "score, mean, 4 tasks", "MR.Q", "paper")
     assert papers.value == np.mean([paper_scores("MR.Q")[task] for task in TASKS[:4]])
@@ -135,8 +135,8 @@ def test_runs_before_the_end_and_other_suites_have_no_part_in_an_improvement(tmp
     table = improvement_table(make_grid(collect([tmp_path]).runs))
     values = {found[0].text: (found[1].value, found[1].note) for found in table.rows}
     assert values == {
-        "OG-SPR beats OG-SPR - OP, dmc": (0.0, "1 tasks"),
-        "OG-SPR beats OG-SPR - OP, atari": (1.0, "1 tasks"),
+        "OG-SPR beats OG-SPR - OP, dmc": (0.0, "1 task"),
+        "OG-SPR beats OG-SPR - OP, atari": (1.0, "1 task"),
     }
 
 

@@ -55,7 +55,7 @@ def test_the_table_has_ours_and_the_papers(tmp_path):
     rows = {row[0].text: row[1:] for row in table.rows}
     parameters, hours, *paper = rows["OG-SPR, cheetah-run, H200"]
     assert parameters.text == "5.40"
-    assert (hours.text, hours.note) == ("1.00", "median of 1 runs, 2 seeds in one process")
+    assert (hours.text, hours.note) == ("1.00", "median of 1 run, 2 in one process")
     assert [cell.text for cell in paper] == ["5.4", "14.2"]
     assert [cell.text for cell in rows["OG-SPR, dog-run, H200"]] == ["5.40", "2.00", NOTHING, NOTHING]
     assert [cell.text for cell in rows["OG-SPR, dog-run, 2 CPU cores"]] == [NOTHING, "1.00", NOTHING, NOTHING]

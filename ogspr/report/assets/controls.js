@@ -1,7 +1,7 @@
 // Fields, switches and legends. Each changes a choice and has the charts drawn again.
 (() => {
   const { element } = ogspr.dom;
-  const { choices } = ogspr.state;
+  const { choices, choose } = ogspr.state;
 
   /** Every word must occur; the order does not matter. */
   function matcher(query) {
@@ -36,7 +36,7 @@
     const box = element('input', { type: 'checkbox', 'data-keep': `switch:${choice}` });
     box.checked = choices[choice];
     box.addEventListener('change', () => {
-      choices[choice] = box.checked;
+      choose(choice, box.checked);
       ogspr.charts.redraw();
     });
     return element('label', { class: 'switch' }, box, label);

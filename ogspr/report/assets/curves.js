@@ -1,8 +1,10 @@
 // Curves of scores: a chart a task, and a page with a large one.
 (() => {
   const { element, address } = ogspr.dom;
-  const { choices, axisName } = ogspr.state;
-  const { count, number, score, steps } = ogspr.numbers;
+  const { choices, suggest, axisName } = ogspr.state;
+  const { count, number, score, short, steps, unbroken } = ogspr.numbers;
+
+  const SHORT = 0.5; // of what is known: runs that end before it are looked at closely
 
   const taskAddress = (task) => `#task/${address(task)}`;
 
@@ -16,8 +18,19 @@
 
   /** Where charts end: with everything that is known, or, short runs beside long published ones, with the runs. */
   function lastStep(task) {
-    const ours = task.series.filter((one) => one.group === 'ours').flatMap((one) => one[choices.axis]);
-    return choices.onlyOurSteps && ours.length ? ours.reduce((a, b) => Math.max(a, b)) : Infinity;
+    const end = choices.onlyOurSteps ? ourEnd(task, choices.axis) : 0;
+    return end > 0 ? end : Infinity;
+  }
+
+  const largest = (numbers) => numbers.reduce((a, b) => Math.max(a, b), 0);
+  const ourEnd = (task, axis) => largest(task.series.filter((one) => one.group === 'ours').flatMap((one) => one[axis]));
+  const knownEnd = ({ series, paper }) => largest([...series.flatMap((one) => one.agent_steps), ...paper.map((one) => one.agent_steps)]);
+
+  /** Short runs would be a dot beside long published curves: their charts end with them, unless the reader wants it otherwise. */
+  function suggestEnd({ curves }) {
+    const ours = largest(curves.map((task) => ourEnd(task, 'agent_steps')));
+    const known = largest(curves.map(knownEnd));
+    if (suggest('onlyOurSteps', ours > 0 && ours < SHORT * known)) ogspr.charts.redraw();
   }
 
   function upTo(one, end) {
@@ -113,7 +126,7 @@
 
   function paperRow(one, task) {
     const position = paperPosition(task, one.agent_steps);
-    const at = position === null ? '' : `at ${ogspr.numbers.short(position)}`;
+    const at = position === null ? '' : `at ${short(position)}`;
     return { label: `${one.method} (paper)`, text: score(one.score), note: at, method: one.method, kind: 'paper', height: one.score, y: null };
   }
 
@@ -125,7 +138,7 @@
       'section',
       { class: 'card', 'data-task': task.task },
       element('h3', {}, element('a', { href: taskAddress(task.task), 'data-keep': `task:${task.task}` }, task.task)),
-      element('p', { class: 'card-note' }, runsNote(task)),
+      element('p', { class: 'card-note' }, unbroken(runsNote(task))),
       ogspr.charts.chart(() => model(task), { open, keep: `chart:${task.task}` }),
     );
   }
@@ -158,17 +171,36 @@
     return ogspr.methods.names().filter((name) => kinds.has(name)).map((name) => [name, kinds.get(name)]);
   }
 
+  /** Whose the numbers are that are not of runs here: one method can have a curve and a score that disagree. */
+  function sources(curves) {
+    const published = curves.some((task) => shownSeries(task).some((one) => one.group === 'published'));
+    const ends = [...new Set(curves.flatMap(shownScores).map((one) => short(one.agent_steps)))].join(' or ');
+    return [
+      published ? 'Dashed: curves that the methods’ own authors published.' : '',
+      ends ? `Short bars: final scores, at ${ends} agent steps, in the tables of the OG-SPR paper.` : '',
+      published && ends ? 'These are different runs and may disagree.' : '',
+    ].filter(Boolean).join(' ');
+  }
+
   function controls(curves, ...more) {
+    const note = element('p', { class: 'card-note sources' });
+    const explain = () => { note.textContent = sources(curves); };
+    explain();
     return element(
       'div',
-      { class: 'controls' },
+      { class: 'controls', on: { change: explain, click: explain } }, // after the controls inside have done their work
       ogspr.controls.legend(methodsOf(curves)),
       element('div', { class: 'bar' }, ...more, ...switches()),
+      note,
     );
   }
 
   const controlsPanel = (curves, ...more) => ({
-    key: 'controls', wide: true, sticky: true, data: methodsOf(curves), build: () => controls(curves, ...more),
+    key: 'controls',
+    wide: true,
+    sticky: true,
+    data: [methodsOf(curves), sources(curves), choices.onlyOurSteps],
+    build: () => controls(curves, ...more),
   });
 
   const cardPanel = (task) => ({ key: `card:${task.task}`, data: task, build: () => card(task) });
@@ -234,5 +266,5 @@
     );
   }
 
-  ogspr.curves = { view, taskView, controlsPanel, cardPanel, taskAddress };
+  ogspr.curves = { view, taskView, controlsPanel, cardPanel, taskAddress, suggestEnd };
 })();

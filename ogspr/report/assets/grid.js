@@ -2,7 +2,7 @@
 (() => {
   const { element, unseen, say } = ogspr.dom;
   const { choices } = ogspr.state;
-  const { count } = ogspr.numbers;
+  const { count, unbroken } = ogspr.numbers;
   const AT_ONCE = 100; // rows
   const words = new Intl.Collator('en', { numeric: true });
   const GROUPS = { ours: 'Ours', paper: 'Paper' };
@@ -52,8 +52,15 @@
     showers.set(box, () => showUntil(Infinity));
     listenToNotes(body);
     const bar = element('div', { class: 'bar' }, ogspr.controls.filterField(name, filter, again), counter);
-    return element('div', { class: 'grid' }, bar, box);
+    return element('div', { class: 'grid' }, bar, box, rows.flat().some((one) => one.incomplete) ? incompleteKey() : '');
   }
+
+  const incompleteKey = () => element(
+    'p',
+    { class: 'key' },
+    element('span', { class: 'incomplete' }, '123'),
+    ' incomplete: fewer runs or steps than the paper’s protocol asks for',
+  );
 
   /** Paper does not scroll. */
   function showAll() {
@@ -138,7 +145,7 @@
   }
 
   function noted(cell) {
-    const remark = [cell.incomplete ? 'incomplete' : '', cell.note].filter(Boolean).join(': ');
+    const remark = unbroken([cell.incomplete ? 'incomplete' : '', cell.note].filter(Boolean).join(': '));
     return element(
       'span',
       { class: cell.incomplete ? 'noted incomplete' : 'noted', tabindex: '-1', 'data-note': remark },

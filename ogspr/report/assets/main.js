@@ -18,6 +18,7 @@
   }
 
   function viewOf({ view, argument }) {
+    if (!content && isLive()) return ogspr.overview.loadingView();
     if (isEmpty()) return ogspr.overview.emptyView(content);
     const found = {
       tables: () => ogspr.tables.view(content, argument),
@@ -29,6 +30,7 @@
     return found ? found() ?? missing(view) : ogspr.overview.view(content);
   }
 
+  const isLive = () => Boolean(document.documentElement.dataset.live);
   const isEmpty = () => !content || !(content.runs.length || content.curves.length || content.tables.length);
 
   const missing = (view) => ({
@@ -42,7 +44,7 @@
   // ---- views on the page
 
   /** What a panel shows, as text to compare; only pages that are updated need it. */
-  const printOf = (panel) => (document.documentElement.dataset.live ? JSON.stringify(panel.data) : '');
+  const printOf = (panel) => (isLive() ? JSON.stringify(panel.data) : '');
 
   function placed(panel) {
     const before = panels.get(panel.key);
@@ -83,9 +85,15 @@
     if (from && !focus()) main.focus({ preventScroll: true });
   }
 
-  function update(next) {
+  function take(next) {
     content = next;
+    if (!content) return;
     ogspr.methods.knowAll(content);
+    ogspr.curves.suggestEnd(content);
+  }
+
+  function update(next) {
+    take(next);
     const [left, top] = [scrollX, scrollY];
     const boxes = keptScrolls();
     const focus = keptFocus();
@@ -158,8 +166,7 @@
   }
 
   function start() {
-    content = JSON.parse(document.getElementById('document').textContent);
-    if (content) ogspr.methods.knowAll(content);
+    take(JSON.parse(document.getElementById('document').textContent));
     history.scrollRestoration = 'manual';
     brand();
     navigate();

@@ -15,21 +15,47 @@
     (x, y, r) => `M${x + r * 1.2} ${y - r}l${-r * 2.4} ${r}l${r * 2.4} ${r}z`,
   ];
 
-  // Only ever added to: a method that appears later does not change the colours of the others.
+  // The names of the paper look the same in every report: a line for each round of colours. Variants are compared
+  // with OG-SPR, whose colour none of them has.
+  const FIXED = [
+    'OG-SPR', 'AnonMethod', 'MR.Q', 'DrQ-v2', 'TD-MPC2', 'DreamerV3', 'SPR', 'OG-SPR - OP',
+    null, 'OG-SPR - SP', 'OG-SPR - SVP', 'Shared Adapter', 'No Adapter', 'Adapter 2 Only',
+  ];
+
+  // Names, in the order of legends, with their index. Only ever added to: a method that appears later does not change
+  // the looks of the others.
   const known = new Map();
 
   function know(names) {
-    for (const name of names) if (!known.has(name)) known.set(name, known.size);
+    const fixed = names.filter((name) => FIXED.includes(name)).map((name) => FIXED.indexOf(name));
+    const taken = new Set([...known.values(), ...fixed]);
+    for (const name of names) {
+      if (known.has(name)) continue;
+      const index = FIXED.includes(name) ? FIXED.indexOf(name) : leftOver(taken);
+      known.set(name, index);
+      taken.add(index);
+    }
+  }
+
+  /** The first index after the fixed ones, of a colour that nothing has yet where there is one. */
+  function leftOver(taken) {
+    const colours = new Set([...taken].map((index) => index % COLOURS));
+    let free = FIXED.length;
+    while (taken.has(free)) free += 1;
+    for (let index = free; index < free + COLOURS; index += 1) if (!colours.has(index % COLOURS)) return index;
+    return free;
   }
 
   /** Ours first, then published curves, then what only the paper has numbers of. */
-  function knowAll(content) {
-    know(content.runs.map((run) => run.method).sort());
-    for (const group of ['ours', 'published']) {
-      const series = content.curves.flatMap((task) => task.series);
-      know(series.filter((one) => one.group === group).map((one) => one.method).sort());
-    }
-    know(content.curves.flatMap((task) => task.paper).map((one) => one.method).sort());
+  function knowAll({ runs, curves }) {
+    const series = curves.flatMap((task) => task.series);
+    const groups = [
+      runs,
+      series.filter((one) => one.group === 'ours'),
+      series.filter((one) => one.group === 'published'),
+      curves.flatMap((task) => task.paper),
+    ];
+    know(groups.flatMap((group) => group.map((one) => one.method).sort()));
   }
 
   function look(method) {

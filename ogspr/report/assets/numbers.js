@@ -139,9 +139,12 @@
     return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
   }
 
+  /** With numbers such as 500 000 on one line. */
+  const unbroken = (text) => text.replace(/(?<=\d) (?=\d{3}(?!\d))/g, '\u00A0');
+
   const count = (amount, one, many = `${one}s`) => `${steps(amount)} ${amount === 1 ? one : many}`;
 
   ogspr.numbers = {
-    extent, linearTicks, logTicks, roundAxis, plainAxis, scale, tickText, number, score, steps, short, duration, mean, count,
+    extent, linearTicks, logTicks, roundAxis, plainAxis, scale, tickText, number, score, steps, short, duration, mean, count, unbroken,
   };
 })();

@@ -24,15 +24,25 @@
 
   // ---- numbers on top
 
+  const labelled = (amount, one) => [amount === 1 ? one : `${one}s`, String(amount)];
+
+  /** Of the length that each was started with, which need not be the paper's. */
+  function lengths(runs) {
+    const reached = runs.filter((run) => run.finished).length;
+    if (reached === runs.length) return runs.length > 1 ? 'all as long as asked for' : 'as long as asked for';
+    return `${reached} as long as asked for, ${runs.length - reached} not yet`;
+  }
+
   function facts({ runs, curves, warnings, skipped }) {
     const tasks = new Set([...runs.map((run) => run.task), ...curves.filter((task) => !task.note).map((task) => task.task)]);
-    const finished = runs.filter((run) => run.finished).length;
+    const methods = new Set(runs.map((run) => run.method));
+    const steps = runs.map((run) => run.agent_steps);
     return [
-      ['Runs', String(runs.length), finished === runs.length ? 'all finished' : `${finished} finished, ${runs.length - finished} not`],
-      ['Tasks', String(tasks.size), `${count(curves.length, 'chart')} of curves`],
-      ['Methods', String(new Set(runs.map((run) => run.method)).size), 'trained here'],
-      ['Agent steps', short(runs.reduce((sum, run) => sum + run.agent_steps, 0)), 'of all runs together'],
-      ['Warnings', String(warnings.length), `${count(skipped.length, 'folder')} skipped`],
+      [...labelled(runs.length, 'Run'), lengths(runs)],
+      [...labelled(tasks.size, 'Task'), `${count(curves.length, 'chart')} of curves`],
+      [...labelled(methods.size, 'Method'), 'trained here'],
+      ['Agent steps, all runs together', short(steps.reduce((sum, one) => sum + one, 0)), `the longest run has ${short(Math.max(0, ...steps))}`],
+      [...labelled(warnings.length, 'Warning'), `${count(skipped.length, 'folder')} skipped`],
     ];
   }
 
@@ -72,12 +82,12 @@
   const scoresPanel = (lines) => ({ key: 'scores', wide: true, data: lines, build: () => scores(lines) });
 
   function scores(lines) {
-    const columns = [['Task', false], ['Method', false], ['Runs', true], ['Finished', true], ['Agent steps', true], ['Score', true]];
+    const columns = [['Task', false], ['Method', false], ['Score', true], ['Agent steps', true], ['Runs', true], ['As long as asked for', true]];
     return element(
       'section',
       { class: 'card' },
       element('h2', {}, 'Scores'),
-      element('p', { class: 'card-note' }, 'As the tables have them: at the step at which the paper reads its own, or the last that all runs share.'),
+      element('p', { class: 'card-note' }, 'As the tables have them: at the step at which the paper reads its own, or the last that all runs share. Runs may have been asked for fewer steps than the paper’s.'),
       ogspr.grid.grid({
         name: 'scores',
         caption: 'Scores of tasks and methods',
@@ -85,10 +95,10 @@
         rows: lines.map((line) => [
           cell(line.task, null, () => element('a', { href: ogspr.curves.taskAddress(line.task), 'data-keep': `scores:${line.task}:${line.method}` }, line.task)),
           cell(line.method, null, () => element('span', { class: 'method-name' }, ogspr.methods.swatch(line.method), line.method)),
+          { ...cell(score(line.score), line.score), note: line.note, incomplete: line.incomplete },
+          cell(line.agent_steps === null ? '\u2013' : short(line.agent_steps), line.agent_steps),
           cell(String(line.runs), line.runs),
           cell(String(line.finished), line.finished),
-          cell(line.agent_steps === null ? '\u2013' : short(line.agent_steps), line.agent_steps),
-          { ...cell(line.score === null ? '\u2013' : score(line.score), line.score), note: line.note, incomplete: line.incomplete },
         ]),
       }),
     );
@@ -103,7 +113,7 @@
       build: () => element(
         'section',
         { class: 'card' },
-        element('h2', {}, 'Not finished'),
+        element('h2', {}, 'Not yet as long as asked for'),
         element('ul', { class: 'plain' }, ...first.map((run) => element(
           'li', {}, ogspr.runs.folderLink(run, 'unfinished'), ogspr.runs.progress(run),
         ))),
@@ -111,6 +121,20 @@
       ),
     };
   }
+
+  /** The server of a live page reads the runs before its first answer. */
+  const loadingView = () => ({
+    title: 'Loading',
+    panels: [{
+      key: 'loading', wide: true, data: null,
+      build: () => element(
+        'section',
+        { class: 'card welcome' },
+        element('h1', {}, 'Loading the runs'),
+        element('p', {}, 'Many runs take a while to read. This page fills by itself.'),
+      ),
+    }],
+  });
 
   function emptyView(content) {
     const live = document.documentElement.dataset.live;
@@ -129,5 +153,5 @@
     return { title: '', panels: content ? panels.concat(attention(content)) : panels };
   }
 
-  ogspr.overview = { view, emptyView };
+  ogspr.overview = { view, emptyView, loadingView };
 })();

@@ -2,7 +2,7 @@
 (() => {
   const { element, address } = ogspr.dom;
   const { choices, axisName } = ogspr.state;
-  const { count, duration, mean, number, score, steps } = ogspr.numbers;
+  const { count, duration, mean, number, score, short, steps } = ogspr.numbers;
   const { cell } = ogspr.grid;
   const PLAIN = { index: 0, colour: 'var(--accent)' };
   const CLOCK = new Set(['agent_steps', 'frames', 'seconds', 'unix_time']);
@@ -13,18 +13,19 @@
 
   // ---- the list
 
+  // A phone has room for the first ones.
   const COLUMNS = [
-    ['Run', false], ['Task', false], ['Method', false], ['Seed', true], ['Progress', true], ['Last', true], ['Best', true],
+    ['Run', false], ['Progress', true], ['Last', true], ['Best', true], ['Task', false], ['Method', false], ['Seed', true],
   ].map(([title, numeric]) => ({ title, group: '', numeric }));
 
   const row = (run) => [
     cell(run.folder, null, () => folderLink(run, 'run')),
+    cell(progressText(run), share(run), () => progress(run)),
+    cell(score(run.last), run.last),
+    cell(score(run.best), run.best),
     cell(run.task),
     cell(run.method, null, () => element('span', { class: 'method-name' }, ogspr.methods.swatch(run.method), run.method)),
     cell(String(run.seed), run.seed),
-    cell(state(run), share(run), () => progress(run)),
-    cell(score(run.last), run.last),
-    cell(score(run.best), run.best),
   ];
 
   /** Where there is no room its beginning is left out: runs differ at the end. */
@@ -34,12 +35,13 @@
     element('bdi', { dir: 'ltr' }, run.folder),
   );
 
-  const state = (run) => (run.finished ? 'finished' : 'unfinished');
+  // Not "finished": that could be taken for the length of the paper's runs.
+  const progressText = (run) => `${short(run.agent_steps)} of ${short(run.wanted_steps)}`;
 
   function progress(run) {
-    const text = run.finished ? 'finished' : `${Math.floor(100 * share(run))} %`;
+    const title = `${steps(run.agent_steps)} agent steps of the ${steps(run.wanted_steps)} that were asked for`;
     const bar = element('progress', { max: 1, value: share(run), 'aria-label': 'progress' });
-    return element('span', { class: 'progress', title: `${steps(run.agent_steps)} of ${steps(run.wanted_steps)} agent steps` }, bar, element('span', {}, text));
+    return element('span', { class: 'progress', title }, bar, element('span', {}, progressText(run)));
   }
 
   // Not the curves: a list is built anew only if something in it has changed.
@@ -156,7 +158,7 @@
     const points = evaluations.scores.flatMap((episodes, i) => episodes.map((one) => [xs[i], one]));
     const means = evaluations.scores.map(mean);
     return {
-      label: `${label}: ${xs.length} evaluations. Arrow keys read values.`,
+      label: `${label}: ${count(xs.length, 'evaluation')}. Arrow keys read values.`,
       title: axisName(),
       zero: true,
       xs,

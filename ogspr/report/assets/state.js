@@ -9,12 +9,26 @@
     bands: true,
     published: true,
     paper: true,
-    onlyOurSteps: false,
+    onlyOurSteps: false, // but see `suggest`
     logLosses: false,
     filters: new Map(), // by the name of the list
     sorts: new Map(), // by the name of the table: {column, descending}
     rows: new Map(), // by the name of the table: how many have been looked at
   };
+
+  const chosen = new Set(); // names of choices that the reader has made
+
+  function choose(name, value) {
+    chosen.add(name);
+    choices[name] = value;
+  }
+
+  /** What fits the data, as long as the reader has not chosen; says whether that changed anything. */
+  function suggest(name, value) {
+    if (chosen.has(name) || choices[name] === value) return false;
+    choices[name] = value;
+    return true;
+  }
 
   // Storage is refused in private windows and in some browsers for files: then nothing is remembered.
   function rememberedTheme() {
@@ -56,5 +70,5 @@
 
   const axisName = () => (choices.axis === 'frames' ? 'frames' : 'agent steps');
 
-  ogspr.state = { choices, themeButton, axisName };
+  ogspr.state = { choices, choose, suggest, themeButton, axisName };
 })();

@@ -57,13 +57,10 @@
       'section',
       { class: 'card', role: 'tabpanel', id: 'table-panel', 'aria-label': table.title },
       element('h2', {}, table.title),
-      table.note ? element('p', { class: 'card-note' }, table.note) : '',
+      table.note ? element('p', { class: 'card-note' }, ogspr.numbers.unbroken(table.note)) : '',
       ogspr.grid.grid({ name: `table:${table.name}`, caption: table.title, columns: table.columns, rows: table.rows }),
-      hasIncomplete(table) ? element('p', { class: 'key' }, element('span', { class: 'incomplete' }, '123'), ' incomplete: fewer runs or steps than the protocol asks for') : '',
     );
   }
-
-  const hasIncomplete = (table) => table.rows.some((row) => row.some((cell) => cell.incomplete));
 
   ogspr.tables = { view };
 })();
