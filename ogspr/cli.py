@@ -348,8 +348,8 @@ def probe(
     """Measure how much of the simulator's state is in what runs have learned to see: linear probing.
 
     Args:
-        runs: Folders of runs of one task.
-        collectors: Runs, or policy files, that play the episodes; if left out, the runs themselves.
+        runs: Runs of one task, or folders that hold such.
+        collectors: The same, or policy files: who plays the episodes; if left out, the runs themselves.
         episodes: Episodes of each collector; a fifth of them is held out.
         updates: Updates of each linear predictor.
         batch_size: Steps in an update.

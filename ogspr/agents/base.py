@@ -17,6 +17,9 @@ from ogspr.types import Action, UInt8Array
 class AgentBase:
     """The part of an agent that knows nothing of its method.
 
+    A base class, and the only one: parts to delegate to would leave a dozen one-line methods to be written in
+    every agent. An agent makes its own parts first and hands them over at the end of its `__init__`.
+
     Args:
         behaviour: How it acts.
         chance: All of its random numbers.

@@ -123,8 +123,8 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
             methods.setdefault(name, {})[task] = seeds
             kept = {run.seed: run.folder for run in seeds}
             warnings += [
-                f"{name} on {task}, seed {run.seed}: {kept[run.seed]} counts, being longer; "
-                f"{run.folder} does not"
+                f"{name} on {task}: seed {run.seed} is there twice; {kept[run.seed]} counts, "
+                f"{run.folder} does not, being no longer"
                 for run in left_out
             ]
     return Grid(dict(sorted(methods.items(), key=_paper_order)), names, tuple(warnings))
@@ -168,17 +168,18 @@ def _one_a_seed(runs: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], list[
     ]
 
 
-def method_names(runs: Sequence[RunResult]) -> dict[Path, str]:
+def method_names(runs: Sequence[RunResult], most_named: int = _MOST_NAMED) -> dict[Path, str]:
     """The name of each run's method: that of its preset, and what was changed in it.
 
-    Runs that were changed differently never share a name.
+    Runs that were changed differently never share a name. With more changes than `most_named`, some are only
+    counted: such a name means something among these runs, and nowhere else.
     """
     names: dict[Path, str] = {}
     for preset, suite in dict.fromkeys((run.preset, run.suite) for run in runs):
         members = [run for run in runs if (run.preset, run.suite) == (preset, suite)]
         changes = _changes(members)
         method = PAPER_NAMES.get(preset, preset)
-        short = {_key(found): _name(method, found, _MOST_NAMED) for found in changes}
+        short = {_key(found): _name(method, found, most_named) for found in changes}
         repeated = {name for name, count in Counter(short.values()).items() if count > 1}
         for run, found in zip(members, changes, strict=True):
             name = short[_key(found)]

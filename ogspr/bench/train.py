@@ -19,6 +19,7 @@ from rich.table import Table
 
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import TrainBench
+from ogspr.bench.work import most_memory
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import check_writable, write_csv
 from ogspr.train.device import best_device
@@ -144,7 +145,7 @@ def _measure(task: str, method: str, bench: TrainBench, count: int, console: Con
         raise UserError(f"nothing was measured: {'; '.join(session.failed)}")
     each = 1000.0 / steps
     phases = {name: each * timer.phases.get(name, 0.0) for name in PHASES}
-    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    memory = most_memory(best_device())
     return TrainResult(method, timer.parameters, count, each * timer.seconds, 1.0, phases, steps, memory)
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from ogspr.agents.protocol import AgentConfig
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import UpdateBench
-from ogspr.bench.work import Memory, floating_point_operations, operations_a_second, wait
+from ogspr.bench.work import Memory, floating_point_operations, most_memory, operations_a_second, wait
 from ogspr.errors import UserError, require_positive, unknown
 from ogspr.records.files import check_writable, write_csv
 from ogspr.replay import Replay
@@ -84,7 +84,7 @@ class UpdateResult:
     contender: Contender
     milliseconds: float  # one update of every learner, the median round
     spread: float  # slowest round minus fastest
-    ratio: float  # the first result's time a learner over this one's: above 1 is faster
+    ratio: float  # windows learned from a second, against the first result
     phases: dict[str, float]  # milliseconds; empty with more than one learner
     operations: int  # of one update of one learner
     bound: float  # milliseconds that they take at least, of all learners
@@ -189,9 +189,8 @@ def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateRes
                 update()
 
         rounds = _timed_rounds(update_all, planned, contender.execution)
+        memory = Memory.of(learners, most_memory(device))
         phases = _phases(learners[0], planned, contender.execution) if count == 1 else {}
-        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-        memory = Memory.of(learners, peak)
     return UpdateResult(
         contender,
         median(rounds),

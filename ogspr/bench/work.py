@@ -28,7 +28,7 @@ class Memory:
 
     @staticmethod
     def of(learners: list[Learner], peak: int) -> Memory:
-        """`peak`: most bytes that were in use at once."""
+        """`peak`: see `most_memory`."""
         networks = optimisers = replay = 0
         for learner in learners:
             for name, tensor in learner.agent.state_dict()["tensors"].items():
@@ -38,6 +38,14 @@ class Memory:
                     networks += tensor.nbytes
             replay += _replay_bytes(learner)
         return Memory(networks, optimisers, replay, max(0, peak - networks - optimisers - replay))
+
+
+def most_memory(device: torch.device) -> int:
+    """Bytes of a GPU that this process has held at most; 0 on a CPU.
+
+    Held, not used: what a graph works with is free for nobody else, though no tensor lives there.
+    """
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
 
 
 def floating_point_operations(update: Callable[[], None]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from ogspr.train.execution import Execution
 from ogspr.train.graph import set_matrix_precision
 
 _SIDE_BY_SIDE = 10  # environments, at most
+_ALL = 10**6
 # Nothing here is worth compiling, and what is measured should not depend on rounding.
 _EXECUTION = Execution("eager", "fp32", deterministic=True)
 
@@ -87,16 +88,20 @@ def probe(
     require_positive(updates=updates, batch_size=batch_size)
     if episodes < FEWEST_EPISODES:
         raise UserError(f"probing needs at least {FEWEST_EPISODES} episodes, got {episodes}.")
-    folders = [folder for path in checked_folders(runs) for folder in _runs_in(path)]
+
+    def warn(text: str) -> None:
+        console.print(f"warning: {text}", soft_wrap=True, markup=False, highlight=False)
+
+    folders = [folder for path in checked_folders(runs) for folder in _runs_in(path, warn)]
     where = usable_device(device, option="--device")
     if where.type == "cpu":
         use_cpu_well()
     set_matrix_precision(_EXECUTION.precision)
-    opened = [open_run(path, lambda text: console.print(f"warning: {text}")) for path in folders]
-    playing = [folder for path in collectors for folder in _runs_in(path)] if collectors else folders
-    names = method_names(
-        [read_settings(path) for path in dict.fromkeys((*folders, *playing)) if path.is_dir()]
-    )
+    opened = [open_run(path, warn) for path in folders]
+    playing = [folder for path in collectors for folder in _runs_in(path, warn)] if collectors else folders
+    known = dict.fromkeys(path for path in (*folders, *playing) if path.is_dir())
+    # Every change is in the name: a report may find it beside the names of other probes.
+    names = method_names([read_settings(path) for path in known], most_named=_ALL)
     players = [_collector(path, policy, task, names) for path in playing]
     _check_alike(opened, players, names)
     if out is not None:
@@ -114,7 +119,7 @@ def probe(
                 write_rows(out, rows, training, episodes=episodes, seed=seed, policy=policy)
     summaries = summarise(rows)
     for line in _table(summaries, rows[0].task):
-        console.print(line)
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
     if out is not None:
         for path in (out, *draw(summaries, rows[0].task, out)):
             console.print(f"written     {path}")
@@ -166,7 +171,8 @@ class _Study:
             )
         steps = sum(len(recording) for recording in recordings)
         score = fmean(recording.score for recording in recordings)
-        self.progress.console.print(f"episodes of {collector}: {steps} steps, mean score {score:.1f}")
+        text = f"episodes of {collector}: {steps} steps, mean score {score:.1f}"
+        self.progress.console.print(text, soft_wrap=True, markup=False)
         return recordings
 
 
@@ -202,13 +208,15 @@ def _row(run: ProbedRun, method: str, collector: Collector, score: float, name: 
     )
 
 
-def _runs_in(path: Path) -> list[Path]:
+def _runs_in(path: Path, warn: Callable[[str], None]) -> list[Path]:
     """The run itself, or those below a folder; a file is its own business."""
     if not path.is_dir():
         return [path]
-    found, _ = run_folders(path)
+    found, closed = run_folders(path)
+    for place, reason in closed:
+        warn(f"{place} {reason}")
     if not found:
-        raise UserError(f"{path} is no run, and none is in it: no folder with a config.json.")
+        raise UserError(f"{path} is no run, and none is in it: no folder with config.json or eval.csv.")
     return found
 
 

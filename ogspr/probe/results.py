@@ -41,7 +41,7 @@ class ProbeRow:
     """One predictor: of one run's representation, on episodes that one policy has played."""
 
     task: str
-    method: str  # as in a report: the name of the preset, and what was changed in it
+    method: str  # the paper's name of the preset, and everything that was changed in it
     seed: int
     collector: str  # the method of the run whose policy played
     collector_seed: int | None  # None: its file does not say

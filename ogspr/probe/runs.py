@@ -55,8 +55,6 @@ def open_run(path: Path, report: Callable[[str], None]) -> ProbedRun:
     Args:
         report: Told about newer checkpoints that are damaged.
     """
-    if not path.is_dir():
-        raise UserError(f"{path} is no folder; give folders of runs.")
     folder = RunFolder(path)
     config = read_config(folder)
     options: Any = config.train_options(str(folder.config))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ogspr.errors import UserError
 
@@ -76,11 +78,13 @@ def make_folder(path: Path) -> None:
 def check_writable(path: Path) -> None:
     """Finds out before the work that its result could not be written. Leaves all files as they are."""
     make_folder(path.parent)
-    is_new = not path.exists()
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder; choose another name.")
     with writing(path):
-        path.touch()
-        if is_new:
-            path.unlink()
+        if not path.exists():
+            TemporaryFile(dir=path.parent).close()
+        elif not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

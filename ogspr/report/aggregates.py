@@ -14,7 +14,7 @@ from ogspr.analysis.runs import FloatArray
 from ogspr.analysis.statistics import bootstrap_interval, mean
 from ogspr.reference import paper_scores
 
-FEWEST_TASKS = 2  # that are worth a mean
+_FEWEST_TASKS = 2  # that are worth a mean
 _RESAMPLES = 1_000
 
 
@@ -57,10 +57,10 @@ class Aggregate:
 
 def aggregate(grid: Grid, tasks: Sequence[str], unit: Unit) -> Aggregate | None:
     """Of the tasks that all methods have in common; None where there is nothing to average."""
-    shared = [task for task in shared_tasks(grid, tasks) if unit.tasks(task)]
-    if len(shared) < FEWEST_TASKS:
+    shared = averaged_tasks(grid, tasks, unit)
+    if not shared:
         return None
-    found = {method: _mean_curve(grid, method, shared, unit) for method in _methods_on(grid, tasks)}
+    found = {method: _mean_curve(grid, method, shared, unit) for method in _methods_on(grid, shared)}
     lines = {method: line for method, line in found.items() if len(line.agent_steps)}
     return Aggregate(unit, tuple(shared), lines) if lines else None
 
@@ -73,10 +73,12 @@ def paper_mean(method: str, found: Aggregate) -> float | None:
     return float(np.mean([found.unit.convert(task, np.array([scores[task]])) for task in found.tasks]))
 
 
-def shared_tasks(grid: Grid, tasks: Sequence[str]) -> list[str]:
-    """Those of the tasks that every method has which has any of them."""
-    methods = _methods_on(grid, tasks)
-    return [task for task in tasks if all(task in grid.methods[method] for method in methods)]
+def averaged_tasks(grid: Grid, tasks: Sequence[str], unit: Unit) -> list[str]:
+    """Tasks with this unit that every method has which has any of them; none where one is left alone."""
+    measured = [task for task in tasks if unit.tasks(task)]
+    methods = _methods_on(grid, measured)
+    shared = [task for task in measured if all(task in grid.methods[method] for method in methods)]
+    return shared if len(shared) >= _FEWEST_TASKS else []
 
 
 def _methods_on(grid: Grid, tasks: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import make_folder, write_csv, writing, written_whole
-from ogspr.report.aggregates import FEWEST_TASKS, shared_tasks
+from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
 from ogspr.report.page import page
@@ -141,11 +141,12 @@ def _hints(report: Report) -> list[str]:
         wanted = report.at or steps
         if runs and not any(run.score_at(wanted) is not None for run in runs):
             common = reduce(np.intersect1d, [run.evaluations.agent_steps for run in runs])
-            advice = f"; --at {max(common)} reads all of them there" if len(common) else ""
+            advice = f"; --at {max(common)} reads all of them there" if np.any(common > 0) else ""
             hints.append(
                 f"no run of {suite} has an evaluation at {wanted} agent steps: aggregates are empty{advice}"
             )
         tasks = sorted({run.task for run in runs})
-        if len(shared_tasks(report.grid, tasks)) < FEWEST_TASKS <= len(tasks):
+        unit = RAW if suite == "dmc" else HUMAN
+        if len(tasks) > 1 and not averaged_tasks(report.grid, tasks, unit):
             hints.append(f"no mean curves of {suite}: its methods have fewer than two tasks in common")
     return hints

@@ -162,7 +162,7 @@ def _loss(row: dict[str, str]) -> ProbeLoss | None:
         row["task"],
         PAPER_NAMES.get(row["method"], row["method"]),
         row["seed"],
-        (row["collector"], row["collector_seed"]),
+        (PAPER_NAMES.get(row["collector"], row["collector"]), row["collector_seed"]),
         row["loss"],
         tuple(row[name] for name in _SETTINGS),
         value,

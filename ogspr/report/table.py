@@ -113,16 +113,16 @@ def counted(count: int, word: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """A tabular for the booktabs package, in a table of its own, as wide as the text."""
+    """A tabular for the booktabs package, in a table of its own, at most as wide as the text."""
     marks = _marks(table)
     alignment = "".join("r" if column.numeric else "l" for column in table.columns)
     lines = [
-        "% needs \\usepackage{booktabs} and \\usepackage{graphicx}",
+        "% needs \\usepackage{booktabs} and \\usepackage{adjustbox}",
         "\\begin{table}",
         "  \\centering",
         f"  \\caption{{{_plain_latex('. '.join(part for part in (table.title, table.note) if part))}}}",
         f"  \\label{{tab:{table.name}}}",
-        "  \\resizebox{\\textwidth}{!}{%",
+        "  \\begin{adjustbox}{max width=\\textwidth}",
         f"  \\begin{{tabular}}{{{alignment}}}",
         "    \\toprule",
         _latex_row(_plain_latex(column.full_title) for column in table.columns),
@@ -134,7 +134,7 @@ def latex(table: Table) -> str:
                 _plain_latex(cell.text) + (f"$^{{{marks[cell.note]}}}$" if cell.note else "") for cell in row
             )
         )
-    lines += ["    \\bottomrule", "  \\end{tabular}}"]
+    lines += ["    \\bottomrule", "  \\end{tabular}", "  \\end{adjustbox}"]
     lines += [f"\n  $^{{{mark}}}$ {_plain_latex(note)}" for note, mark in marks.items()]
     return "\n".join([*lines, "\\end{table}"]) + "\n"
 

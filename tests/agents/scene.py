@@ -23,6 +23,11 @@ Nudges = dict[str, dict[str, np.ndarray]]
 NETWORKS = ("value_network", "policy", "target_core", "target_policy")
 
 
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """To the bit; NaN is as good as any number."""
+    return np.array_equal(one.numpy(), other.numpy(), equal_nan=one.is_floating_point())
+
+
 def make_spec(kind: str, side: int = 36) -> EnvSpec:
     """Colour and three frames where actions are continuous, grey and four where they are discrete."""
     if kind == "continuous":

@@ -25,6 +25,7 @@ from tests.agents.scene import (
     make_agent,
     make_spec,
     observed_update,
+    same,
     scene,
     scramble,
     settings_for,
@@ -120,7 +121,7 @@ def snapshot(agent, *parts):
 def differing(before, after):
     """Names whose tensors are not the same to the bit."""
     assert before.keys() == after.keys()
-    return {name for name in before if not torch.equal(before[name], after[name])}
+    return {name for name in before if not same(before[name], after[name])}
 
 
 # --- where gradients go -----------------------------------------------------------------------------

@@ -73,9 +73,10 @@ def test_operations_by_hand():
     assert floating_point_operations(lambda: convolve(image, kernel)) == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
 
 
-def test_speed_is_that_of_the_machine():
-    """Any machine that runs this does a million operations a second, and none 10 ** 16."""
-    assert 1e6 < operations_a_second(torch.device("cpu"), "fp32") < 1e16
+def test_operations_a_second_by_hand(monkeypatch):
+    seconds = iter([0.5, 0.25, *[0.5] * 8])  # the best counts: others were disturbed
+    monkeypatch.setattr("ogspr.bench.work._seconds", lambda *_: next(seconds))
+    assert operations_a_second(torch.device("cpu"), "fp32") == 2 * 1024**3 / 0.25
 
 
 def test_memory_that_is_nobody_elses_is_for_working():

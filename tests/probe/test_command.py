@@ -26,8 +26,12 @@ from tests.train.runs import request, tiny_options, train
 
 TASK = "tests.probe.worlds:puck"
 VARIANTS = {"ogspr": {}, "ogspr-sp": {"self_prediction": None}}
-# As reports call them: the settings of tiny runs are no preset's.
-CHANGED = "batch size 4, random steps 30, shift pad 2, 9 more"
+# The settings of tiny runs are no preset's.
+CHANGED = (
+    "batch size 4, random steps 30, shift pad 2, sizes.decoder channels 8, sizes.encoder channels 4, "
+    "sizes.features 16, sizes.latent 16, sizes.policy hidden 16, sizes.representation 16, "
+    "sizes.state action hidden 16, sizes.value hidden 16, target period 20"
+)
 OGSPR, WITHOUT_SELF_PREDICTION = f"OG-SPR, {CHANGED}", f"OG-SPR - SP, {CHANGED}"
 NAMES = (OGSPR, WITHOUT_SELF_PREDICTION)
 
@@ -143,6 +147,15 @@ def test_runs_with_changed_settings_are_methods_of_their_own(runs, tmp_path):
     train(request(tmp_path / "other", task=TASK, agent=agent, agent_steps=50, env=EnvOptions()))
     rows = probed([runs[0], tmp_path / "other"])
     assert {row.method for row in rows} == {OGSPR, OGSPR.replace("batch size 4", "batch size 5")}
+
+
+def test_a_linked_run_is_named_and_not_followed(runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "runs" / "seed-0")
+    (tmp_path / "runs" / "seed-1").symlink_to(runs[1])
+    screen = io.StringIO()
+    rows = probed([tmp_path / "runs"], Console(file=screen, width=400))
+    assert {row.seed for row in rows} == {0}
+    assert f"warning: {tmp_path / 'runs' / 'seed-1'} is a link; give the folder" in screen.getvalue()
 
 
 def test_a_probe_that_ends_early_leaves_no_empty_file(runs, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from ogspr.errors import UserError
 from ogspr.report import build, compose
 from ogspr.report.build import make_report, write_report
 from tests.analysis.folders import MANIFEST, write_run, write_table
-from tests.report.test_paper_tables import TASKS, write_grid
+from tests.report.test_paper_tables import GAMES, TASKS, write_grid
 
 PROBE_HEADER = (
     *("task", "method", "seed", "collector", "collector_seed", "loss", "value_per_dimension"),
@@ -176,6 +176,16 @@ def test_losses_of_probing_become_a_table(tmp_path):
     assert warnings == (f"{tmp_path / 'runs' / 'probe.csv'}: left out 1 row of losses that cannot be used",)
 
 
+def test_presets_of_older_probes_are_the_same_collectors(tmp_path):
+    write_run(tmp_path / "runs" / "a", {0: 1.0}, task="dmc:cheetah-run")
+    old, new = ([probe_row(1, name, "state", value)] for name, value in (("ogspr", 0.2), ("OG-SPR", 0.1)))
+    write_table(tmp_path / "runs" / "a.csv", PROBE_HEADER, old)
+    write_table(tmp_path / "runs" / "b.csv", PROBE_HEADER, new)
+    table, (twice,) = probing(tmp_path)
+    assert "found twice" in twice
+    assert table["cheetah-run, state from h"][0].value == 0.1
+
+
 def test_a_short_probe_is_marked(tmp_path):
     write_run(tmp_path / "runs" / "a", {0: 1.0}, task="dmc:cheetah-run")
     rows = [probe_row(seed, "ogspr", "state", 0.2, QUICK) for seed in range(5)]
@@ -199,6 +209,22 @@ def test_a_newcomer_is_told_what_fills_the_tables(tmp_path):
     screen = console()
     write_report([tmp_path / "runs"], tmp_path / "out", 5000, screen)
     assert "has an evaluation" not in screen.file.getvalue()
+    write_run(tmp_path / "runs" / "begun", {0: 1.0}, task=TASKS[0], seed=9)
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    assert "--at" not in screen.file.getvalue()  # all share step 0 only
+
+
+def test_a_game_that_has_no_unit_does_not_keep_others_from_their_mean(tmp_path):
+    for game in GAMES[:2]:
+        write_run(tmp_path / "runs" / game, {0: 1.0, 5000: 2.0}, task=game)
+    write_run(tmp_path / "runs" / "x", {0: 1.0, 5000: 2.0}, task="atari:Tennis", preset="ogspr-sp")
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    assert "no mean curves" not in screen.file.getvalue()
+    assert (tmp_path / "out" / "figures" / "aggregate-atari.png").exists()
+    titles = [curves["task"] for curves in document_in(tmp_path / "out" / "report.html")["curves"]]
+    assert titles[0] == "atari, mean of 2 tasks"
 
 
 def test_probes_with_other_settings_are_not_mixed_and_none_counts_twice(tmp_path):

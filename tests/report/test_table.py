@@ -34,7 +34,7 @@ def test_latex_marks_it_too():
     text = latex(table((Cell("ball_in_cup-catch"), HALF, Cell(NOTHING))))
     assert r"ball\_in\_cup-catch & 443 [397, 494]$^{a}$ & -- \\" in text
     assert "$^{a}$ 2 of 5 seeds" in text
-    assert text.count("\\begin{") == text.count("\\end{") == 2
+    assert text.count("\\begin{") == text.count("\\end{") == 3
 
 
 @pytest.mark.parametrize("hostile", ["a|b", "<script>", "x\ny", "[l](http://e)", "*b*", "`c`"])

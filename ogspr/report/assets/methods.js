@@ -37,9 +37,9 @@
     }
   }
 
-  /** The first index after the fixed ones, of a colour that nothing has yet where there is one. */
+  /** The first index after the fixed ones, of a colour that nothing has yet where there is one; never OG-SPR's. */
   function leftOver(taken) {
-    const colours = new Set([...taken].map((index) => index % COLOURS));
+    const colours = new Set([0, ...[...taken].map((index) => index % COLOURS)]);
     let free = FIXED.length;
     while (taken.has(free)) free += 1;
     for (let index = free; index < free + COLOURS; index += 1) if (!colours.has(index % COLOURS)) return index;

@@ -20,7 +20,7 @@ from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator
 from ogspr.types import ContinuousActions, EnvSpec
 from tests.agents.drqv2.scene import SPEC, UPDATES, make_agent, scene, scramble, small_config
-from tests.agents.scene import CPU, filled_replay, make_spec
+from tests.agents.scene import CPU, filled_replay, make_spec, same
 from tests.train.learners import distance, make_learner, weights
 
 CHEETAH = EnvSpec("cheetah-run", (3, 84, 84), 3, ContinuousActions(6), 2, 500)
@@ -218,7 +218,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing():
     with pytest.raises(ValueError, match="does not fit"):
         agent.load_state_dict(other.state_dict())
     after = agent.state_dict()["tensors"]
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(same(before[name], after[name]) for name in before)
 
 
 def test_no_two_saved_tensors_share_memory():

@@ -28,7 +28,7 @@ from tests.agents.mrq.scene import (
     small_config,
     update_encoder,
 )
-from tests.agents.scene import CPU, KINDS, Recording, filled_replay, make_spec
+from tests.agents.scene import CPU, KINDS, Recording, filled_replay, make_spec, same
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 TINY = Sizes(2, 6, 4, 6, 6, 6, 6)
@@ -58,7 +58,7 @@ def snapshot(agent, *prefixes):
 def differing(before, after):
     """Names whose tensors are not the same to the bit."""
     assert before.keys() == after.keys()
-    return {name for name in before if not torch.equal(before[name], after[name])}
+    return {name for name in before if not same(before[name], after[name])}
 
 
 # --- where gradients go -----------------------------------------------------------------------------
