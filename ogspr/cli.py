@@ -17,7 +17,7 @@ from rich.console import Console
 from ogspr._version import __version__
 from ogspr.bench.options import TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
-from ogspr.errors import UserError
+from ogspr.errors import UserError, unknown
 
 _PROGRAM = "ogspr"
 _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
@@ -64,6 +64,8 @@ def _dispatch(arguments: list[str]) -> int:
 def _run(
     program: str, description: str, commands: dict[str, Callable[..., int]], arguments: list[str]
 ) -> int:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        raise unknown("command", arguments[0], commands, f"See `{program} --help`.")
     code: int = tyro.extras.subcommand_cli_from_dict(
         commands, prog=program, description=description, args=arguments
     )
