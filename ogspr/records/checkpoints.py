@@ -108,9 +108,10 @@ class Checkpoints:
             except _Damaged as damage:
                 report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
                 damaged.append(path)
-        tried = f"none of {len(found)} checkpoints can be used" if found else "there is no checkpoint"
+        where, count = self._folder, len(found)
+        tried = f"none of {count} checkpoints in {where} can be used" if found else f"{where} has no checkpoint"
         advice = "choose another run" if replay is None else "start a new run with another --out"
-        raise UserError(f"{tried} in {self._folder}; put a whole one back, or {advice}.")
+        raise UserError(f"{tried}; put a whole one back, or {advice}.")
 
     def clean_up(self) -> None:
         """Removes what an earlier process did not finish."""
