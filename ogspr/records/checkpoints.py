@@ -108,8 +108,9 @@ class Checkpoints:
             except _Damaged as damage:
                 report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
                 damaged.append(path)
-        where, count = self._folder, len(found)
-        tried = f"none of {count} checkpoints in {where} can be used" if found else f"{where} has no checkpoint"
+        where = self._folder
+        none_usable = f"none of {len(found)} checkpoints in {where} can be used"
+        tried = none_usable if found else f"no checkpoint is in {where}"
         advice = "choose another run" if replay is None else "start a new run with another --out"
         raise UserError(f"{tried}; put a whole one back, or {advice}.")
 

@@ -248,7 +248,7 @@ def test_a_damaged_config(run):
 
 def test_a_run_without_checkpoint(run):
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(UserError, match=r"has no checkpoint; .*choose another run"):
+    with pytest.raises(UserError, match=r"no checkpoint is in .*choose another run"):
         probed([run])
 
 

@@ -201,7 +201,7 @@ def test_without_a_usable_checkpoint_nothing_is_started(tmp_path):
     with pytest.raises(UserError, match=r"none of 2 checkpoints in .* can be used"):
         train(request(tmp_path))
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(UserError, match=r"no checkpoint in .* can be used"):
+    with pytest.raises(UserError, match=r"no checkpoint is in .*start a new run"):
         train(request(tmp_path))
     assert before == {name: (folder / name).read_bytes() for name in TABLES}
 
