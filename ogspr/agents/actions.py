@@ -92,7 +92,17 @@ class Discrete:
         return F.one_hot(scores.argmax(-1), self.size).float()
 
 
-def action_kind(spec: ActionSpec, *, temperature: float, discrete_noise_scale: float) -> ActionKind:
+class DiscreteSettings(Protocol):
+    """What a method's configuration says about discrete actions."""
+
+    @property
+    def gumbel_temperature(self) -> float: ...
+
+    @property
+    def discrete_noise_scale(self) -> float: ...
+
+
+def action_kind(spec: ActionSpec, settings: DiscreteSettings) -> ActionKind:
     if isinstance(spec, ContinuousActions):
         return Continuous(spec.size)
-    return Discrete(spec.count, temperature, discrete_noise_scale)
+    return Discrete(spec.count, settings.gumbel_temperature, settings.discrete_noise_scale)

@@ -14,12 +14,30 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.agents.actions import ActionKind
+from ogspr.nets.mlp import MLP
 from ogspr.ops.returns import value_target
 from ogspr.ops.shift import scaled_pixels
 from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss
+
+
+class PolicySizes(Protocol):
+    """Widths that a policy depends on."""
+
+    @property
+    def latent(self) -> int: ...
+
+    @property
+    def policy_hidden(self) -> int: ...
+
+
+def make_policy(sizes: PolicySizes, action_size: int) -> MLP:
+    """pi: latent state -> pre-activation of the action."""
+    hidden = sizes.policy_hidden
+    return MLP((sizes.latent, hidden, hidden, action_size), F.relu, exact_output=True)
 
 
 class Sight(Protocol):

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ogspr.agents.behaviour import Behaviour
 from ogspr.agents.failures import FailedUpdate, FailureWatch
-from ogspr.agents.protocol import State
+from ogspr.agents.phases import FastUpdates
+from ogspr.agents.protocol import Accelerator, State
 from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
 from ogspr.types import Action, UInt8Array
 
@@ -18,13 +19,14 @@ class AgentBase:
     """The part of an agent that knows nothing of its method.
 
     A base class, and the only one: parts to delegate to would leave a dozen one-line methods to be written in
-    every agent. An agent makes its own parts first and hands them over at the end of its `__init__`.
+    every agent. An agent makes its own parts first and hands them over.
 
     Args:
         behaviour: How it acts.
         chance: All of its random numbers.
         failures: Of each kind of update that it makes.
         parts: The tensors that decide what comes next, by part and name.
+        accelerator: How its tensor code is run.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class AgentBase:
         chance: Chance,
         failures: Sequence[FailureWatch],
         parts: Callable[[], Parts],
+        accelerator: Accelerator,
     ) -> None:
         self.updates = 0
         self._behaviour = behaviour
         self._chance = chance
         self._failures = failures
         self._parts = parts
+        self._fast = FastUpdates(accelerator, parts, failures, chance.learning)
 
     def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
         """An action for one observation (C, H, W), or one for each of (N, C, H, W).

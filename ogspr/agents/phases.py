@@ -11,24 +11,8 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.failures import FailureWatch
-from ogspr.agents.protocol import Procedure, WindowSource
+from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
 from ogspr.agents.state import Parts
-
-
-def update_procedure(
-    run: Callable[[], None],
-    replay: WindowSource,
-    parts: Callable[[], Parts],
-    failures: Sequence[FailureWatch],
-    generator: torch.Generator,
-) -> Procedure:
-    """An update, or part of one, with all that it changes: `parts`, what the host hears of, and replay."""
-
-    def changes() -> list[Tensor]:
-        ours = [tensor for part in parts().values() for tensor in part.values()]
-        return [*ours, *(watch.arrived for watch in failures), *replay.changed_by_updates()]
-
-    return Procedure(run, changes, generator)
 
 
 @dataclass(frozen=True)
@@ -65,3 +49,29 @@ class Phases:
             "backward": backward,
             "optimise": partial(self, replay),
         }
+
+
+@dataclass(frozen=True)
+class FastUpdates:
+    """Makes updates of one agent, or parts of them, fast."""
+
+    accelerator: Accelerator
+    parts: Callable[[], Parts]  # what updates change of the agent
+    failures: Sequence[FailureWatch]  # through which the host hears of them
+    generator: torch.Generator  # where their randomness comes from
+
+    def whole(self, phases: Phases, replay: WindowSource) -> Step:
+        return self.step(partial(phases, replay), replay)
+
+    def cut_off(self, phases: Phases, replay: WindowSource) -> dict[str, Step]:
+        """The update until the end of each phase, by its name, for measuring; only the last one learns."""
+        return {name: self.step(run, replay) for name, run in phases.cut_off(replay).items()}
+
+    def step(self, run: Callable[[], None], replay: WindowSource) -> Step:
+        """With all that it changes: `parts`, what the host hears of, and replay."""
+
+        def changes() -> list[Tensor]:
+            ours = [tensor for part in self.parts().values() for tensor in part.values()]
+            return [*ours, *(watch.arrived for watch in self.failures), *replay.changed_by_updates()]
+
+        return self.accelerator.step(Procedure(run, changes, self.generator))

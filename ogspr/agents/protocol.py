@@ -112,7 +112,7 @@ class Agent(Protocol):
         """Gets ready what makes the first update slow; changes nothing. May be left out."""
         ...
 
-    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+    def phases(self, replay: WindowSource) -> dict[str, Step]:
         """An update cut off after each of its phases, for measuring."""
         ...
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ogspr.analysis.curves import Curve, curve
 from ogspr.analysis.runs import FloatArray, RunResult, mixed, nested
+from ogspr.analysis.wording import spaced
 from ogspr.records.structure import flat
 
 PAPER_NAMES = {
@@ -69,7 +70,7 @@ class Square:
         if len(self.runs) < self.found:
             parts.append(f"{self.found - len(self.runs)} more without an evaluation there")
         if not self.at_the_end:
-            read, wanted = (f"{steps:,}".replace(",", " ") for steps in (self.agent_steps, self.wanted_steps))
+            read, wanted = spaced(self.agent_steps), spaced(self.wanted_steps)
             went_on = any(run.agent_steps > self.wanted_steps for run in self.runs)
             parts.append(
                 f"read at {read} agent steps, no evaluation at {wanted}"

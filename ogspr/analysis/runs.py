@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ogspr.analysis.wording import counted
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder, read_json
 
@@ -298,13 +299,11 @@ def mixed(runs: Sequence[RunResult]) -> list[str]:
         for title, value in _WATCHED.items():
             counts = Counter(str(found) for run in members if (found := value(run)) is not None)
             if len(counts) > 1:
-                listed = ", ".join(f"{name} ({_runs(count)})" for name, count in sorted(counts.items()))
+                listed = ", ".join(
+                    f"{name} ({counted(count, 'run')})" for name, count in sorted(counts.items())
+                )
                 lines.append(f"runs of {suite} were made with different {title}: {listed}")
     return lines
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _library(name: str, suite: str) -> Callable[[RunResult], Any]:

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from ogspr.envs import EnvOptions, SplitStepEnvironment, dmc, gl, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import check_writable, write_csv
+from ogspr.records.files import check_csv, write_csv
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
@@ -57,9 +57,7 @@ def bench_env(
     if not tasks:
         raise UserError("name at least one environment, for example: ogspr bench env dmc:cheetah-run")
     if out is not None:
-        if out.suffix != ".csv":
-            raise UserError(f"cannot write {out}: the results file must end in .csv.")
-        check_writable(out)
+        check_csv(out)
     for task in tasks:  # a misspelt name is found before anything is measured
         launch(task, seed=0, worker=False).close()
     hardware = _hardware()

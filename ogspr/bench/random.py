@@ -24,7 +24,7 @@ from ogspr.envs import Environment, EnvOptions, gl, make
 from ogspr.envs.dmc import DmcSource
 from ogspr.envs.pixels import PixelEnvironment
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import check_writable, written_whole
+from ogspr.records.files import check_csv, written_whole
 from ogspr.reference import paper_scores
 from ogspr.types import UInt8Array
 
@@ -202,9 +202,7 @@ def _already_measured(
     path: Path, episodes: int, seed: int, simulations: Mapping[str, tuple[int, str]]
 ) -> dict[str, RandomScore]:
     """What an earlier call left in the file; refuses one of other settings."""
-    if path.suffix != ".csv":
-        raise UserError(f"cannot write {path}: the results file must end in .csv.")
-    check_writable(path)
+    check_csv(path)
     if not path.exists() or not path.stat().st_size:
         return {}
     with path.open(encoding="utf-8", newline="") as file:

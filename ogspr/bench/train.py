@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import signal
 import time
 from collections.abc import Sequence
@@ -19,9 +18,9 @@ from rich.table import Table
 
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import TrainBench
-from ogspr.bench.work import most_memory
+from ogspr.bench.work import most_memory, release, wait
 from ogspr.errors import UserError, require_positive
-from ogspr.records.files import check_writable, write_csv
+from ogspr.records.files import check_csv, write_csv
 from ogspr.train.device import best_device
 from ogspr.train.options import KeepOptions, TrainOptions
 from ogspr.train.recipes import recipe
@@ -58,9 +57,7 @@ def bench_train(task: str, bench: TrainBench, *, out: Path | None, console: Cons
     """Trains for real, for a while; prints a table and writes it as csv."""
     require_positive(steps=bench.steps, warm_up=bench.warm_up)
     if out is not None:
-        if out.suffix != ".csv":
-            raise UserError(f"cannot write {out}: the results file must end in .csv.")
-        check_writable(out)
+        check_csv(out)
     device = best_device()
     counts = bench.seeds or ((1, 2, 3, 5) if device.type == "cuda" else (1,))
     require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})
@@ -86,7 +83,8 @@ def bench_train(task: str, bench: TrainBench, *, out: Path | None, console: Cons
 class _Timer(Audience):
     """Measures from the end of the warm-up on, for so many steps."""
 
-    def __init__(self, warm_up: int, steps: int, console: Console) -> None:
+    def __init__(self, warm_up: int, steps: int, device: torch.device, console: Console) -> None:
+        self._device = device
         self._warm_up = warm_up
         self._end = warm_up + steps
         self._console = console
@@ -102,11 +100,11 @@ class _Timer(Audience):
     def round(self, runs: Sequence[Run]) -> None:
         steps = min(run.trainer.progress.agent_steps for run in runs)
         if self._began is None and steps >= self._warm_up:
-            _wait()
+            wait(self._device)
             self.watch.reset()
             self._began = time.perf_counter()
         if self._began is not None and self.seconds is None and steps >= self._end:
-            _wait()
+            wait(self._device)
             self.seconds = time.perf_counter() - self._began
             self.watch.switch(Stopwatch.REST)
             self.phases = dict(self.watch.seconds)
@@ -128,13 +126,11 @@ class _StopWhenMeasured(StopRequest):
 
 
 def _measure(task: str, method: str, bench: TrainBench, count: int, console: Console) -> TrainResult:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    device = best_device()
+    release(device)
     options = recipe(method, task)
     steps = bench.steps or options.evaluation.every
-    timer = _Timer(bench.warm_up, steps, console)
+    timer = _Timer(bench.warm_up, steps, device, console)
     with TemporaryDirectory() as folder:
         folders = tuple(Path(folder) / f"seed-{seed}" for seed in range(count))
         request = Request(task, method, tuple(range(count)), _shortened(options, bench), folders)
@@ -145,7 +141,7 @@ def _measure(task: str, method: str, bench: TrainBench, count: int, console: Con
         raise UserError(f"nothing was measured: {'; '.join(session.failed)}")
     each = 1000.0 / steps
     phases = {name: each * timer.phases.get(name, 0.0) for name in PHASES}
-    memory = most_memory(best_device())
+    memory = most_memory(device)
     return TrainResult(method, timer.parameters, count, each * timer.seconds, 1.0, phases, steps, memory)
 
 
@@ -157,11 +153,6 @@ def _shortened(options: TrainOptions[Any], bench: TrainBench) -> TrainOptions[An
         evaluation=replace(options.evaluation, overlap=bench.overlap),
         keep=KeepOptions(checkpoint_minutes=_NO_CHECKPOINT_MINUTES, tensorboard=False),
     )
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _table(results: Sequence[TrainResult]) -> Table:

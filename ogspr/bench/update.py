@@ -7,7 +7,6 @@ bound is what the matrix products and convolutions would take at the speed of on
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,9 +23,16 @@ from rich.table import Table
 from ogspr.agents.protocol import AgentConfig
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import UpdateBench
-from ogspr.bench.work import Memory, floating_point_operations, most_memory, operations_a_second, wait
-from ogspr.errors import UserError, require_positive, unknown
-from ogspr.records.files import check_writable, write_csv
+from ogspr.bench.work import (
+    Memory,
+    floating_point_operations,
+    most_memory,
+    operations_a_second,
+    release,
+    wait,
+)
+from ogspr.errors import require_positive, unknown
+from ogspr.records.files import check_csv, write_csv
 from ogspr.replay import Replay
 from ogspr.train.device import best_device
 from ogspr.train.execution import Execution, Mode, Precision
@@ -97,9 +103,7 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
     for name in ("learners", "batch_sizes", "capacities"):
         require_positive(**{f"{name}_{i}": count for i, count in enumerate(getattr(bench, name))})
     if out is not None:
-        if out.suffix != ".csv":
-            raise UserError(f"cannot write {out}: the results file must end in .csv.")
-        check_writable(out)
+        check_csv(out)
     device = best_device()
     planned = plan(bench, device)  # a misspelt name is found before anything is measured
     hardware = hardware_line(device)
@@ -175,7 +179,7 @@ def _operations(planned: Plan, batch_size: int) -> int:
 
 def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateResult:
     device, count = planned.device, contender.learners
-    _release(device)
+    release(device)
     with TemporaryDirectory() as folder:
         learners = make_learners(
             planned.settings(contender), range(count), [Path(folder)] * count, announce=console.print
@@ -261,13 +265,6 @@ def _fill_tensors(replay: Replay, seed: int) -> None:
     replay.reach.copy_((_EPISODE - age).clamp(max=replay.shape.longest_horizon))
     replay.reach[-replay.shape.longest_horizon :] = 0
     replay.priority.uniform_(1.0, 3.0, generator=generator)
-
-
-def _release(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 _PHASES = ("sample", "forward", "backward", "optimise")

@@ -26,7 +26,7 @@ from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage
 from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
 from ogspr.probe.runs import ProbedRun, open_run
-from ogspr.records.files import check_writable
+from ogspr.records.files import check_csv
 from ogspr.records.structure import differences, plain
 from ogspr.train.device import usable_device, use_cpu_well
 from ogspr.train.execution import Execution
@@ -105,7 +105,7 @@ def probe(
     players = [_collector(path, policy, task, names) for path in playing]
     _check_alike(opened, players, names)
     if out is not None:
-        _check_out(out)
+        check_csv(out)
     training = HeadTraining(updates, batch_size)
     rows: list[ProbeRow] = []
     with (
@@ -267,12 +267,6 @@ def _refuse_twins(named: Sequence[tuple[str, Path]]) -> None:
         if name in seen:
             raise UserError(f"{seen[name]} and {path} are both {name}; give one run of each method and seed.")
         seen[name] = path
-
-
-def _check_out(out: Path) -> None:
-    if out.suffix != ".csv":
-        raise UserError(f"cannot write {out}: the results file must end in .csv.")
-    check_writable(out)
 
 
 def _progress(console: Console) -> Progress:

@@ -87,6 +87,13 @@ def check_writable(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
+def check_csv(path: Path) -> None:
+    """The same for a table of results."""
+    if path.suffix != ".csv":
+        raise UserError(f"cannot write {path}: the results file must end in .csv.")
+    check_writable(path)
+
+
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     make_folder(path.parent)
     with writing(path), path.open("w", newline="", encoding="utf-8") as file:

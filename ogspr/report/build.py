@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect
+from ogspr.analysis.wording import counted
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import make_folder, write_csv, writing, written_whole
 from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
@@ -23,7 +24,7 @@ from ogspr.report.page import page
 from ogspr.report.paper_tables import BENCHMARKS, benchmark_tables, improvement_table
 from ogspr.report.probing import find_losses, probing_table
 from ogspr.report.runtime import runtime_table
-from ogspr.report.table import CSV_HEADER, Table, counted, csv_rows, latex, markdown
+from ogspr.report.table import CSV_HEADER, Table, csv_rows, latex, markdown
 
 _MOST_LINES = 10  # of warnings, before the rest is only counted
 _TABLES = (

@@ -16,11 +16,11 @@ from ogspr.analysis.curves import Curve
 from ogspr.analysis.grid import Grid, score_matrix
 from ogspr.analysis.published import published_curves
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
+from ogspr.analysis.wording import counted, spaced
 from ogspr.records.files import make_folder, writing
 from ogspr.reference import METHOD, paper_scores
 from ogspr.report.aggregates import DRQV2, HUMAN, RAW, SHARE, aggregate
 from ogspr.report.paper_tables import finished_square
-from ogspr.report.table import counted
 
 KINDS = ("curves", "aggregate", "improvement", "profile")
 """How the names of figures begin; the suite follows."""
@@ -125,7 +125,7 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
     axes.spines[["top", "right", "left"]].set_visible(False)
     if max(abs(found.value) for _, _, found in gains) > _MOST_PER_CENT:
         axes.set_xscale("symlog", linthresh=_MOST_PER_CENT)  # a rival scores next to nothing
-    ours = f"at {at:,} agent steps: ".replace(",", " ") if at else ""
+    ours = f"at {spaced(at)} agent steps: " if at else ""
     # Of the figure, not of the axes: beside long names those are too narrow for it.
     figure.supxlabel(f"{ours}% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
     axes.tick_params(axis="x", labelsize=7)

@@ -20,8 +20,9 @@ from ogspr.analysis.statistics import (
     optimality_gap,
     probability_of_improvement,
 )
+from ogspr.analysis.wording import counted, spaced
 from ogspr.reference import Published, paper_aggregates, paper_estimates
-from ogspr.report.table import NOTHING, Cell, Column, Table, counted, number
+from ogspr.report.table import NOTHING, Cell, Column, Table, number
 
 _RESAMPLES = 10_000
 _METHODS = ("OG-SPR", "AnonMethod", "MR.Q", "DrQ-v2")
@@ -349,9 +350,5 @@ def _notes(grid: Grid, benchmark: Benchmark, at: int | None) -> str:
 def _steps_note(benchmark: Benchmark, at: int | None) -> str:
     theirs = PAPER_STEPS[benchmark.suite]
     if at is None or at == theirs:
-        return f"Read at {_spaced(theirs)} agent steps."
-    return f"Ours at {_spaced(at)} agent steps, the paper's at {_spaced(theirs)}."
-
-
-def _spaced(steps: int) -> str:
-    return f"{steps:,}".replace(",", " ")
+        return f"Read at {spaced(theirs)} agent steps."
+    return f"Ours at {spaced(at)} agent steps, the paper's at {spaced(theirs)}."

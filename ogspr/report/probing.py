@@ -13,7 +13,8 @@ import numpy as np
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM, TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
-from ogspr.report.table import NOTHING, Cell, Column, Table, counted, number
+from ogspr.analysis.wording import counted
+from ogspr.report.table import NOTHING, Cell, Column, Table, number
 from ogspr.types import Float64Array
 
 _PREDICTOR = ("task", "method", "seed", "collector", "collector_seed", "loss")

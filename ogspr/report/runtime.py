@@ -9,10 +9,11 @@ import numpy as np
 
 from ogspr.analysis.grid import PAPER_STEPS, Grid
 from ogspr.analysis.runs import RunResult, nested, read_columns
+from ogspr.analysis.wording import counted
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.reference import read_table
-from ogspr.report.table import NOTHING, Cell, Column, Table, counted, number
+from ogspr.report.table import NOTHING, Cell, Column, Table, number
 
 _SECONDS_AN_HOUR = 3600.0
 _PAPER_TASK = "dmc:cheetah-run"

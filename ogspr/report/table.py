@@ -107,11 +107,6 @@ def markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def counted(count: int, word: str) -> str:
-    """A number of things: `1 run`, `2 runs`."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
 def latex(table: Table) -> str:
     """A tabular for the booktabs package, in a table of its own, at most as wide as the text."""
     marks = _marks(table)

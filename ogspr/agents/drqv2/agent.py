@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -27,7 +26,7 @@ from ogspr.agents.drqv2.policy import policy_parts
 from ogspr.agents.drqv2.update import Update
 from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
-from ogspr.agents.protocol import Accelerator, WindowSource
+from ogspr.agents.protocol import Accelerator, Step, WindowSource
 from ogspr.agents.state import Chance
 from ogspr.types import Action, EnvSpec, UInt8Array
 
@@ -50,11 +49,17 @@ class DrQv2Agent(AgentBase):
         size, chance = continuous_actions(spec).size, Chance(seed, device)
         self._networks = networks = Networks(config, spec, size, seed, device)
         self._update = update = Update(config, networks, size, chance.learning, accelerator)
-        self._on = OnReplay(update.made_fast, (config.n_step,))
         # A tensor, because a captured graph reads it anew each time.
         self._acting_noise = torch.tensor(config.noise_start, device=device)
         behaviour = self._make_behaviour(spec, chance, device, accelerator)
-        super().__init__(behaviour, chance, [update.failures], lambda: networks.tensors() | update.tensors())
+        super().__init__(
+            behaviour,
+            chance,
+            [update.failures],
+            lambda: networks.tensors() | update.tensors(),
+            accelerator,
+        )
+        self._on = OnReplay(partial(self._fast.whole, update.phases), (config.n_step,))
 
     @property
     def value_network(self) -> ValueNetwork:
@@ -102,9 +107,9 @@ class DrQv2Agent(AgentBase):
         """Agent steps that were over when the next update is due; so that nobody has to save them."""
         return self.config.random_steps + self.updates * self.config.steps_per_update
 
-    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+    def phases(self, replay: WindowSource) -> dict[str, Step]:
         """An update cut off after each of its phases, for measuring; only the last one learns."""
-        return self._update.phases(replay)
+        return self._fast.cut_off(self._update.phases, replay)
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call, the noise of the next update, and more. Waits for the device."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,9 +17,8 @@ from ogspr.agents.failures import FailureWatch, any_not_finite
 from ogspr.agents.health import Health
 from ogspr.agents.modules import frozen_view
 from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
-from ogspr.agents.phases import Phases, update_procedure
-from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
-from ogspr.agents.state import Parts
+from ogspr.agents.phases import Phases
+from ogspr.agents.protocol import Accelerator, WindowSource
 from ogspr.agents.tally import Tally
 
 VALUE, POLICY = "value", "policy"  # the names of the two losses
@@ -62,24 +60,7 @@ class Update:
         self.failures = FailureWatch(_RECORDED, {VALUE: config.batch_size}, device)
         self._health = Health({"h": config.sizes.features}, config.batch_size, device)
         self._build_functions()
-        self._phases = Phases(self._sample, self._forward, self._backward, self._finish)
-
-    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
-        """An update cut off after each of its phases, for measuring; only the last one learns."""
-        return {
-            name: self._accelerator.step(self._procedure(replay, run))
-            for name, run in self._phases.cut_off(replay).items()
-        }
-
-    def made_fast(self, replay: WindowSource) -> Step:
-        """The whole update, as its accelerator runs it."""
-        return self._accelerator.step(self._procedure(replay, partial(self._phases, replay)))
-
-    def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        def parts() -> Parts:
-            return self._networks.tensors() | self.tensors()
-
-        return update_procedure(run, replay, parts, [self.failures], self._generator)
+        self.phases = Phases(self._sample, self._forward, self._backward, self._finish)
 
     def _sample(self, replay: WindowSource) -> Drawn:
         config = self._config

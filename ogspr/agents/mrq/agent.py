@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -12,14 +11,14 @@ from ogspr.agents.actions import action_kind
 from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
 from ogspr.agents.binding import OnReplay
+from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
 from ogspr.agents.mrq.config import MRQConfig
 from ogspr.agents.mrq.encoder_update import EncoderUpdate
 from ogspr.agents.mrq.networks import Networks
-from ogspr.agents.mrq.policy import policy_weights
+from ogspr.agents.mrq.policy import policy_parts
 from ogspr.agents.mrq.value_update import ValueUpdate
-from ogspr.agents.phases import Phases, update_procedure
-from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
+from ogspr.agents.protocol import Accelerator, Step, WindowSource
 from ogspr.agents.state import Chance
 from ogspr.types import EnvSpec
 
@@ -39,26 +38,17 @@ class MRQAgent(AgentBase):
         self, config: MRQConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        self._accelerator = accelerator
-        actions = action_kind(
-            spec.actions,
-            temperature=config.gumbel_temperature,
-            discrete_noise_scale=config.discrete_noise_scale,
-        )
+        actions = action_kind(spec.actions, config)
         chance = Chance(seed, device)
         self.networks = networks = Networks(config, spec, actions.size, seed, device)
         self._encoder = encoder = EncoderUpdate(config, networks, chance.learning, accelerator)
         self._value = value = ValueUpdate(config, networks, actions, chance.learning, accelerator)
-        self._encoder_on = OnReplay(self._made_fast(self._encoder.phases), (config.horizon,))
-        self._value_on = OnReplay(self._made_fast(self._value.phases), (config.n_step,))
         behaviour = pixel_behaviour(
             networks.core,
             networks.policy,
             actions,
             spec.actions,
-            pixel_range=config.pixel_range,
-            exploration_noise=config.exploration_noise,
-            random_steps=config.random_steps,
+            config,
             rng=chance.acting,
             device=device,
             accelerator=accelerator,
@@ -68,7 +58,10 @@ class MRQAgent(AgentBase):
             chance,
             [encoder.failures, value.failures],
             lambda: networks.tensors() | encoder.tensors() | value.tensors(),
+            accelerator,
         )
+        self._encoder_on = OnReplay(partial(self._fast.whole, encoder.phases), (config.horizon,))
+        self._value_on = OnReplay(partial(self._fast.whole, value.phases), (config.n_step,))
 
     @property
     def parameter_count(self) -> int:
@@ -97,7 +90,7 @@ class MRQAgent(AgentBase):
         update_values()
         self.updates += 1
 
-    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+    def phases(self, replay: WindowSource) -> dict[str, Step]:
         """One update of the encoder and one of values and policy, which is their ratio over a period.
 
         Both are cut off after each of their phases, for measuring; only the last pair learns.
@@ -109,7 +102,7 @@ class MRQAgent(AgentBase):
                 encoder[name]()
                 value[name]()
 
-            return self._accelerator.step(self._procedure(replay, run))
+            return self._fast.step(run, replay)
 
         return {name: both(name) for name in value}
 
@@ -127,11 +120,4 @@ class MRQAgent(AgentBase):
         self._encoder.set_learning_rate(rate * self.config.encoder_learning_rate / self.config.learning_rate)
 
     def policy_weights(self) -> dict[str, Tensor]:
-        return policy_weights(self.networks.core, self.networks.policy)
-
-    def _made_fast(self, phases: Phases) -> Callable[[WindowSource], Step]:
-        """A whole update, as the accelerator runs it."""
-        return lambda replay: self._accelerator.step(self._procedure(replay, partial(phases, replay)))
-
-    def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        return update_procedure(run, replay, self._parts, self._failures, self._chance.learning)
+        return named_weights(policy_parts(self.networks.core, self.networks.policy))

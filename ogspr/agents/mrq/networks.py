@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
 from ogspr.agents.mrq.config import MRQConfig, Sizes
 from ogspr.nets.encoder import ConvEncoder
@@ -89,12 +90,6 @@ class WorldModel(nn.Module):
 
     def forward(self, z: Tensor) -> Prediction:
         return Prediction(*torch.split(self.outputs(z), self.widths, 1))
-
-
-def make_policy(sizes: Sizes, action_size: int) -> MLP:
-    """pi: latent state -> pre-activation of the action."""
-    hidden = sizes.policy_hidden
-    return MLP((sizes.latent, hidden, hidden, action_size), F.relu, exact_output=True)
 
 
 class Networks:

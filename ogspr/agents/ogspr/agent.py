@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,12 +11,13 @@ from ogspr.agents.actions import action_kind
 from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
 from ogspr.agents.binding import OnReplay
+from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
 from ogspr.agents.ogspr.config import OGSPRConfig
 from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork
-from ogspr.agents.ogspr.policy import policy_weights
+from ogspr.agents.ogspr.policy import policy_parts
 from ogspr.agents.ogspr.update import Update
-from ogspr.agents.protocol import Accelerator, WindowSource
+from ogspr.agents.protocol import Accelerator, Step, WindowSource
 from ogspr.agents.state import Chance
 from ogspr.nets.mlp import MLP
 from ogspr.types import EnvSpec
@@ -37,28 +38,30 @@ class OGSPRAgent(AgentBase):
         self, config: OGSPRConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        actions = action_kind(
-            spec.actions,
-            temperature=config.gumbel_temperature,
-            discrete_noise_scale=config.discrete_noise_scale,
-        )
+        actions = action_kind(spec.actions, config)
         chance = Chance(seed, device)
         self._networks = networks = Networks(config, spec, actions.size, seed, device)
         self._update = update = Update(config, networks, actions, chance.learning, accelerator)
-        self._on = OnReplay(update.made_fast, (config.n_step, config.sequence_horizon))
         behaviour = pixel_behaviour(
             networks.value.core,
             networks.policy,
             actions,
             spec.actions,
-            pixel_range=config.pixel_range,
-            exploration_noise=config.exploration_noise,
-            random_steps=config.random_steps,
+            config,
             rng=chance.acting,
             device=device,
             accelerator=accelerator,
         )
-        super().__init__(behaviour, chance, [update.failures], lambda: networks.tensors() | update.tensors())
+        super().__init__(
+            behaviour,
+            chance,
+            [update.failures],
+            lambda: networks.tensors() | update.tensors(),
+            accelerator,
+        )
+        self._on = OnReplay(
+            partial(self._fast.whole, update.phases), (config.n_step, config.sequence_horizon)
+        )
 
     @property
     def value_network(self) -> ValueNetwork:
@@ -98,9 +101,9 @@ class OGSPRAgent(AgentBase):
         step()
         self.updates += 1
 
-    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
+    def phases(self, replay: WindowSource) -> dict[str, Step]:
         """An update cut off after each of its phases, for measuring; only the last one learns."""
-        return self._update.phases(replay)
+        return self._fast.cut_off(self._update.phases, replay)
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call, and the health of the representations now. Waits for the device."""
@@ -111,4 +114,4 @@ class OGSPRAgent(AgentBase):
         self._update.set_learning_rate(rate)
 
     def policy_weights(self) -> dict[str, Tensor]:
-        return policy_weights(self.value_network.core, self.policy)
+        return named_weights(policy_parts(self.value_network.core, self.policy))

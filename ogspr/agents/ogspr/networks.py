@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
 from ogspr.agents.ogspr.adapters import Adapters
 from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
@@ -89,12 +90,6 @@ class ValueNetwork(nn.Module):
     def parts(self) -> list[nn.Module]:
         """The modules of the paper."""
         return [*self.core.children(), *self.heads.children()]
-
-
-def make_policy(sizes: Sizes, action_size: int) -> MLP:
-    """pi: latent state -> pre-activation of the action."""
-    hidden = sizes.policy_hidden
-    return MLP((sizes.latent, hidden, hidden, action_size), F.relu, exact_output=True)
 
 
 class Networks:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ogspr.agents.actions import action_kind
-from ogspr.agents.frozen import FrozenPolicy, named_weights
+from ogspr.agents.actor_critic import make_policy
+from ogspr.agents.frozen import FrozenPolicy
 from ogspr.agents.ogspr.config import OGSPRConfig
-from ogspr.agents.ogspr.networks import Perception, make_policy
+from ogspr.agents.ogspr.networks import Perception
 from ogspr.agents.protocol import Accelerator
 from ogspr.types import EnvSpec
 
@@ -26,18 +27,14 @@ class OGSPRPolicy(FrozenPolicy):
     def __init__(
         self, config: OGSPRConfig, spec: EnvSpec, *, device: torch.device, accelerator: Accelerator
     ) -> None:
-        actions = action_kind(
-            spec.actions,
-            temperature=config.gumbel_temperature,
-            discrete_noise_scale=config.discrete_noise_scale,
-        )
+        actions = action_kind(spec.actions, config)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, config.sizes, config.adapters)
             policy = make_policy(config.sizes, actions.size)
         super().__init__(
             perception,
             policy,
-            parts=_parts(perception, policy),
+            parts=policy_parts(perception, policy),
             actions=actions,
             pixel_range=config.pixel_range,
             device=device,
@@ -45,10 +42,6 @@ class OGSPRPolicy(FrozenPolicy):
         )
 
 
-def policy_weights(perception: Perception, policy: nn.Module) -> dict[str, Tensor]:
-    """The weights that acting needs, by name; not copies."""
-    return named_weights(_parts(perception, policy))
-
-
-def _parts(perception: Perception, policy: nn.Module) -> dict[str, nn.Module]:
+def policy_parts(perception: Perception, policy: nn.Module) -> dict[str, nn.Module]:
+    """The modules that acting needs, by name."""
     return {"encoder": perception.encoder, "adapter1": perception.adapter1, "policy": policy}

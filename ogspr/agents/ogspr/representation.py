@@ -28,11 +28,7 @@ class OGSPRRepresentation(FrozenRepresentation):
         self, config: OGSPRConfig, spec: EnvSpec, tensors: Mapping[str, Tensor], *, device: torch.device
     ) -> None:
         sizes = config.sizes
-        actions = action_kind(
-            spec.actions,
-            temperature=config.gumbel_temperature,
-            discrete_noise_scale=config.discrete_noise_scale,
-        )
+        actions = action_kind(spec.actions, config)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, sizes, config.adapters)
             state_action = StateActionEncoder(

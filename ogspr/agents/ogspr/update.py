@@ -21,9 +21,8 @@ from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
 from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
 from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
-from ogspr.agents.phases import Phases, update_procedure
-from ogspr.agents.protocol import Accelerator, Procedure, Step, WindowSource
-from ogspr.agents.state import Parts
+from ogspr.agents.phases import Phases
+from ogspr.agents.protocol import Accelerator, WindowSource
 from ogspr.agents.tally import Tally
 from ogspr.ops.returns import n_step_return
 from ogspr.types import Window
@@ -59,27 +58,10 @@ class Update:
         self._horizon = config.sequence_horizon
         weights = {VALUE: 1.0} | {task.name: task.weight for task in config.tasks} | {POLICY: 1.0}
         self._weights = {name: torch.tensor(weight, device=self._device) for name, weight in weights.items()}
-        self._phases = Phases(self._sample, self._forward, self._backward, self._finish)
+        self.phases = Phases(self._sample, self._forward, self._backward, self._finish)
         self._build_optimisers()
         self._build_records()
         self._build_functions()
-
-    def phases(self, replay: WindowSource) -> dict[str, Callable[[], None]]:
-        """An update cut off after each of its phases, for measuring; only the last one learns."""
-        return {
-            name: self._accelerator.step(self._procedure(replay, run))
-            for name, run in self._phases.cut_off(replay).items()
-        }
-
-    def made_fast(self, replay: WindowSource) -> Step:
-        """The whole update, as its accelerator runs it."""
-        return self._accelerator.step(self._procedure(replay, partial(self._phases, replay)))
-
-    def _procedure(self, replay: WindowSource, run: Callable[[], None]) -> Procedure:
-        def parts() -> Parts:
-            return self._networks.tensors() | self.tensors()
-
-        return update_procedure(run, replay, parts, [self.failures], self._generator)
 
     def _sample(self, replay: WindowSource) -> Drawn:
         noise = self._draw_noise()

@@ -76,7 +76,7 @@ def scene(kind: str, *, side: int = 36, reward: float = 3.0, **changes: Any) -> 
 
 
 def recording(agent: MRQAgent) -> Recording:
-    return agent._accelerator
+    return agent._value._accelerator
 
 
 def update_encoder(agent: MRQAgent, replay: Watched) -> None:
