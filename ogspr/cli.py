@@ -6,6 +6,7 @@ import this file too, start at once.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,9 +32,13 @@ _DEFAULT_TRAIN_BENCH = TrainBench()
 
 
 def main() -> None:
-    """Runs a command: exit code 0, 1 for a failure, 2 for a user's mistake, 130 for Ctrl-C."""
+    """Runs a command: exit code 0, 1 for a failure, 2 for a user's mistake, 128 + n for signal n."""
     try:
-        sys.exit(_dispatch(sys.argv[1:]))
+        try:
+            code = _dispatch(sys.argv[1:])
+        finally:
+            sys.stdout.flush()  # here, where an error still has somebody to deal with it
+        sys.exit(code)
     except UserError as error:
         print(f"{_PROGRAM}: error: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
@@ -43,6 +48,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print(f"{_PROGRAM}: interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(130)
+    except BrokenPipeError:  # `| head` has read enough
+        from ogspr.records.display import discard_output
+
+        discard_output()
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -74,7 +84,13 @@ def _run(
 
 def _console() -> Console:
     """Prints what it is given: no guessed colours, and lines as long as they are."""
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to who prints; rich would end the process."""
+        raise BrokenPipeError
 
 
 def doctor() -> int:

@@ -112,6 +112,16 @@ def test_tasks_shows_actions_and_the_papers_score():
     assert row == ["dmc:walker-walk", "6", "continuous", "968"]
 
 
+@pytest.mark.parametrize("words", ["train --help", "tasks", "--version"])
+def test_a_reader_that_has_read_enough_is_no_failure(words):
+    """As `ogspr tasks | head -1` is: with no line about it."""
+    arguments = [sys.executable, "-m", "ogspr", *words.split()]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read().decode() == ""
+    assert process.wait() == 141
+
+
 def test_the_version_can_be_asked_for():
     from ogspr import __version__
 

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 
 _BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-8
+# Compiled kernels that load several numbers at once need weights that begin at multiples of 16 bytes. torch
+# keeps them on disk without a note of it, and kernels made for one task crash with another whose weights
+# begin elsewhere. 128 bytes is what a GPU reads from memory in one piece.
+_ALIGNMENT = 128
 
 
 def adamw_step(
@@ -80,7 +84,7 @@ class ClippedAdamW:
         vectors, begin = [], 0
         for group in self._groups:
             end = begin + len(group.named)
-            vectors.append(torch.cat([gradient.reshape(-1) for gradient in gradients[begin:end]]))
+            vectors.append(group.joined(gradients[begin:end]))
             begin = end
         return vectors
 
@@ -133,11 +137,18 @@ def joint_gradients(
 
 
 class _Group:
-    """Parameters that are clipped together, as one vector, and what AdamW remembers of their gradients."""
+    """Parameters that are clipped together, as one vector, and what AdamW remembers of their gradients.
+
+    Every parameter begins at a multiple of the alignment; what lies between two of them is and stays zero.
+    """
 
     def __init__(self, named: Mapping[str, nn.Parameter]) -> None:
         self.named = dict(named)
-        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in self.named.values()])
+        parameters = list(named.values())
+        unit = _ALIGNMENT // parameters[0].element_size()
+        self._gaps = [-parameter.numel() % unit for parameter in parameters]
+        self._zeros = parameters[0].new_zeros(unit, requires_grad=False)
+        self.vector = self.joined([parameter.detach() for parameter in parameters])
         for parameter, view in zip(self.named.values(), self._views(self.vector), strict=True):
             parameter.data = view
         self.first = torch.zeros_like(self.vector)
@@ -154,10 +165,21 @@ class _Group:
             **{f"second.{name}": view for name, view in second.items()},
         }
 
+    def joined(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Tensors in the shapes of the parameters as one vector, laid out as theirs is."""
+        pieces: list[Tensor] = []
+        for tensor, gap in zip(tensors, self._gaps, strict=True):
+            pieces += [tensor.reshape(-1), self._zeros[:gap]] if gap else [tensor.reshape(-1)]
+        return torch.cat(pieces)
+
     def _views(self, vector: Tensor) -> list[Tensor]:
         parameters = list(self.named.values())
-        parts = torch.split(vector, [parameter.numel() for parameter in parameters])
-        return [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
+        lengths = [parameter.numel() + gap for parameter, gap in zip(parameters, self._gaps, strict=True)]
+        parts = torch.split(vector, lengths)
+        return [
+            part[: parameter.numel()].view(parameter.shape)
+            for part, parameter in zip(parts, parameters, strict=True)
+        ]
 
 
 def copy_state(into: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -82,7 +84,8 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
         command.allow_changes,
     )
     stop = StopRequest()
-    display = make_display(console, quiet=command.quiet)
+    # Without a reader the run ends as if its terminal had been closed; under `nohup` it goes on.
+    display = make_display(console, quiet=command.quiet, lost=partial(signal.raise_signal, signal.SIGHUP))
     try:
         with stop.listening():
             session = Session(request, _Spectator(display, request), stop)

@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -119,6 +119,8 @@ class WorkerEnvironment:
         self._pipe_in_use = False
         self._closed = False
         self._asked_to_close = False
+        with _deaf_to_signals():  # Python's own helper process, which the semaphores would start
+            resource_tracker.ensure_running()
         self._request = context.Semaphore(0)
         self._response = context.Semaphore(0)
         self._pipe, theirs = context.Pipe()
@@ -348,11 +350,11 @@ class WorkerEnvironment:
 
 @contextlib.contextmanager
 def _deaf_to_signals() -> Iterator[None]:
-    """A process started inside never hears of Ctrl-C or SIGTERM: its parent decides when it ends.
+    """A process started inside never hears of Ctrl-C, SIGTERM or SIGHUP: its parent decides when it ends.
 
     From its first moment on: signals often go to a whole group, also while a worker still imports.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

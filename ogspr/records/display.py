@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -49,10 +50,49 @@ class Display(Protocol):
     def close(self) -> None: ...
 
 
-def make_display(console: Console, *, quiet: bool) -> Display:
+def make_display(console: Console, *, quiet: bool, lost: Callable[[], object]) -> Display:
+    """The display that suits the console; `lost` is called when nobody can see it any more."""
     if quiet:
-        return QuietDisplay()
-    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+        return FragileDisplay(QuietDisplay(), lost)
+    return FragileDisplay(LiveDisplay(console) if console.is_terminal else PlainDisplay(console), lost)
+
+
+class FragileDisplay:
+    """A display that may lose its terminal, or the program that reads it, without harm to what it shows."""
+
+    def __init__(self, display: Display, lost: Callable[[], object]) -> None:
+        self._display = display
+        self._when_lost = lost
+        self._lost = False
+
+    def line(self, text: str) -> None:
+        self._unless_lost(lambda: self._display.line(text))
+
+    def warning(self, text: str) -> None:
+        self._unless_lost(lambda: self._display.warning(text))
+
+    def show(self, statuses: Sequence[RunStatus]) -> None:
+        self._unless_lost(lambda: self._display.show(statuses))
+
+    def close(self) -> None:
+        self._unless_lost(self._display.close)
+
+    def _unless_lost(self, show: Callable[[], None]) -> None:
+        if self._lost:
+            return
+        try:
+            show()
+        except OSError:
+            self._lost = True
+            discard_output()
+            self._when_lost()
+
+
+def discard_output() -> None:
+    """What is still to be printed goes nowhere: Python would try again at its end, and complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 class QuietDisplay:

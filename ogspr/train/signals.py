@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for a good end, one that comes later ends at once."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first asks for a good end, one that comes later ends at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 _SHOW_CURSOR = b"\x1b[?25h"  # a live display hides it
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Signals within so many seconds are one request: `timeout` signals a process and then its whole group.
 ONE_REQUEST = 1.0
 
@@ -34,7 +34,9 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+        # What is ignored was meant to be: `nohup` does that to SIGHUP.
+        wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._hear) for number in wanted}
         try:
             yield
         finally:

@@ -1,6 +1,7 @@
 """The command `ogspr train` and what can happen to it: signals, full disks, dead workers, other processes."""
 
 import os
+import pty
 import re
 import resource
 import signal
@@ -110,7 +111,9 @@ def test_what_a_run_says_without_a_terminal(unbroken):
     assert lines[-1].startswith(f"{folder} is done: score ")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_saves_and_says_how_to_go_on(settings, unbroken, tmp_path, number, code):
     process = start(command(settings, tmp_path))
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
@@ -122,6 +125,36 @@ def test_a_signal_saves_and_says_how_to_go_on(settings, unbroken, tmp_path, numb
     assert f"ogspr train {TASK} --resume {tmp_path / 'seed-0'}" in output
     assert "Traceback" not in output
     assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_reader_that_has_read_enough_ends_the_run_well(settings, unbroken, tmp_path):
+    """As `ogspr train ... | head -2` does."""
+    process = start(command(settings, tmp_path))
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(WAIT_SECONDS) == 129
+    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_terminal_that_is_closed_ends_the_run_well(settings, unbroken, tmp_path):
+    """What is printed to it from then on is an error of another kind."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command(settings, tmp_path), cwd=ROOT, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
+    os.close(ours)
+    assert process.wait(WAIT_SECONDS) == 129
+    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_under_nohup_a_run_outlives_its_terminal_and_its_reader(settings, unbroken, tmp_path):
+    process = start(["nohup", *command(settings, tmp_path)])
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
+    process.send_signal(signal.SIGHUP)
+    process.stdout.close()
+    assert process.wait(WAIT_SECONDS) == 0
+    for name in TABLES:
+        assert (tmp_path / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
 
 
 def test_a_signal_while_nothing_is_there_yet(settings, unbroken, tmp_path):
@@ -239,7 +272,7 @@ def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, unbroken, ti
     assert_continues(settings, tiny_disk, unbroken)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_whole_group_saves_too(settings, unbroken, tmp_path, number):
     """As terminals and schedulers send it: to the workers as well."""
     process = start(command(settings, tmp_path, "--seeds", "0", "1"), start_new_session=True)

@@ -1,5 +1,8 @@
 """Whole runs on a GPU. Needs one: `pytest -m gpu`."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -52,6 +55,23 @@ def test_seeds_side_by_side_equal_each_alone(tmp_path):
         ours, alone = (tmp_path / where / f"seed-{seed}" for where in ("both", "alone"))
         for name in TABLES:
             assert (ours / name).read_text() == (alone / name).read_text()
+
+
+def test_kernels_kept_from_one_task_serve_the_next(tmp_path):
+    """As when Pong is followed by cheetah-run: some weights have the same shape and begin elsewhere."""
+    program = """
+import sys
+from dataclasses import replace
+from tests.train.learners import CONTINUOUS, make_learner
+from ogspr.train.execution import Execution
+spec = replace(CONTINUOUS, frame_shape=(int(sys.argv[1]), 36, 36))
+learner = make_learner(execution=Execution("graph", "bf16"), device="cuda", spec=spec)
+learner.update()
+assert learner.metrics()["failed_updates"] == 0
+"""
+    kept = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    for channels in ("1", "3"):
+        subprocess.run([sys.executable, "-c", program, channels], env=kept, check=True, timeout=300)
 
 
 def test_a_run_of_the_gpu_is_not_continued_on_a_cpu(tmp_path):
