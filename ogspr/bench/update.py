@@ -26,6 +26,7 @@ from ogspr.bench.options import UpdateBench
 from ogspr.bench.work import (
     Memory,
     floating_point_operations,
+    held_memory,
     most_memory,
     operations_a_second,
     release,
@@ -193,7 +194,7 @@ def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateRes
                 update()
 
         rounds = _timed_rounds(update_all, planned, contender.execution)
-        memory = Memory.of(learners, most_memory(device))
+        memory = Memory.of(learners, held_memory(device), most_memory(device))
         phases = _phases(learners[0], planned, contender.execution) if count == 1 else {}
     return UpdateResult(
         contender,

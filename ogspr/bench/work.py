@@ -25,11 +25,12 @@ class Memory:
     networks: int  # those that learn and those that targets come from
     optimisers: int
     replay: int
-    working: int  # most that was in use beside: batches, activations, gradients, what a graph keeps
+    working: int  # beside them, all the time: batches, activations, gradients, what a graph keeps
+    momentary: int  # beside all that, at the start, when libraries try which of their kernels is fastest
 
     @staticmethod
-    def of(learners: list[Learner], peak: int) -> Memory:
-        """`peak`: see `most_memory`."""
+    def of(learners: list[Learner], held: int, most: int) -> Memory:
+        """`held`, `most`: see `held_memory` and `most_memory`."""
         networks = optimisers = replay = 0
         for learner in learners:
             for name, tensor in learner.agent.state_dict()["tensors"].items():
@@ -38,14 +39,23 @@ class Memory:
                 else:
                     networks += tensor.nbytes
             replay += _replay_bytes(learner)
-        return Memory(networks, optimisers, replay, max(0, peak - networks - optimisers - replay))
+        working = max(0, held - networks - optimisers - replay)
+        return Memory(networks, optimisers, replay, working, momentary=most - held)
 
 
-def most_memory(device: torch.device) -> int:
-    """Bytes of a GPU that this process has held at most; 0 on a CPU.
+def held_memory(device: torch.device) -> int:
+    """Bytes of a GPU that this process cannot give back; 0 on a CPU.
 
     Held, not used: what a graph works with is free for nobody else, though no tensor lives there.
     """
+    if device.type != "cuda":
+        return 0
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved(device)
+
+
+def most_memory(device: torch.device) -> int:
+    """Bytes of a GPU that this process has held at most; 0 on a CPU."""
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
 
 

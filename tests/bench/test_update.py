@@ -85,7 +85,7 @@ def test_memory_that_is_nobody_elses_is_for_working():
     assert memory.working == 0  # not measured on a CPU
     frames = 40 * 3 * 84 * 84
     assert frames < memory.replay < frames + 40 * 100
-    assert Memory.of([], peak=7) == Memory(0, 0, 0, 7)
+    assert Memory.of([], held=7, most=9) == Memory(0, 0, 0, working=7, momentary=2)
 
 
 def test_phases_add_up_to_a_whole_update(monkeypatch):
