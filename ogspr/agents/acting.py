@@ -13,6 +13,7 @@ from ogspr.agents.protocol import Accelerator, Procedure
 from ogspr.types import UInt8Array
 
 Respond = Callable[..., Tensor]
+Answer = Callable[[], npt.NDArray[np.float32]]
 
 
 class Actor:
@@ -40,17 +41,18 @@ class Actor:
         self._noisy = noisy
         self._desks: dict[tuple[int, ...], _Desk] = {}
 
-    def __call__(self, observations: UInt8Array, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """Action vectors (N, A); noise comes from `rng`, which a policy without noise leaves alone.
+    def ask(self, observations: UInt8Array, rng: np.random.Generator) -> Answer:
+        """Action vectors (N, A) as soon as somebody calls for them, which has to be before the next question.
 
-        Waits for the answer. The first call with a new N is slow.
+        Noise comes from `rng`, which a policy without noise leaves alone. A first call with a new N is slow.
         """
         desk = self._desks.get(observations.shape)
         if desk is None:
             desk = _Desk(observations.shape, self._action_size, self._device, self._noisy)
             desk.run = self._accelerator.step(Procedure(desk.procedure(self._respond)))
             self._desks[observations.shape] = desk
-        return desk.answer(observations, rng)
+        desk.ask(observations, rng)
+        return desk.answer
 
 
 class _Desk:
@@ -66,7 +68,7 @@ class _Desk:
         self._observations = torch.zeros(shape, dtype=torch.uint8, device=device)
         self._noise = torch.zeros(noise_shape, device=device)
         self._actions = torch.zeros(shape[0], action_size, pin_memory=pinned)  # on the host
-        self._device = device
+        self._answered = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
 
     def procedure(self, respond: Respond) -> Callable[[], None]:
         def respond_in_place() -> None:
@@ -77,7 +79,7 @@ class _Desk:
 
         return respond_in_place
 
-    def answer(self, observations: UInt8Array, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    def ask(self, observations: UInt8Array, rng: np.random.Generator) -> None:
         # The last answer was waited for, so nothing reads these buffers any more.
         self._host_observations.numpy()[:] = observations
         if len(self._host_noise):
@@ -85,7 +87,12 @@ class _Desk:
             normals[:] = rng.standard_normal(normals.shape, np.float32)
             uniforms[:] = rng.random(uniforms.shape, np.float32)
         self.run()
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
+        if self._answered is not None:
+            self._answered.record()
+
+    def answer(self) -> npt.NDArray[np.float32]:
+        """Waits for it, and not for what was queued behind it."""
+        if self._answered is not None:
+            self._answered.synchronize()
         actions: npt.NDArray[np.float32] = self._actions.numpy().copy()
         return actions

@@ -44,12 +44,17 @@ class AgentBase:
         self._parts = parts
         self._fast = FastUpdates(accelerator, parts, failures, chance.learning)
 
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """An action for one observation (C, H, W), or one for each of (N, C, H, W).
+    def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
+        """For an action for one observation (C, H, W), or one for each of (N, C, H, W).
 
-        With `explore`, noisy, and uniformly random during the first steps.
+        With `explore`, noisy, and uniformly random during the first steps. Calling the result waits for the
+        action, and not for what the device was given to do since.
         """
-        return self._behaviour.act(observation, agent_steps=agent_steps, explore=explore)
+        return self._behaviour.ask(observation, agent_steps=agent_steps, explore=explore)
+
+    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
+        """The same, waited for."""
+        return self.ask(observation, agent_steps=agent_steps, explore=explore)()
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         return self._behaviour.vector(action)

@@ -46,15 +46,19 @@ class Behaviour:
         self._random_steps = random_steps
         self._rng = rng
 
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """An action for one observation (C, H, W), or one for each of (N, C, H, W)."""
+    def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
+        """For an action for one observation (C, H, W), or one for each of (N, C, H, W)."""
         batch = observation if observation.ndim == 4 else observation[None]
         if explore and agent_steps < self._random_steps:
             actions = np.stack([self._spec.sample(self._rng) for _ in batch])
-        else:
-            actor = self._explorer if explore else self._evaluator
-            actions = self._actions.to_environment(actor(batch, self._rng))
-        return actions if observation.ndim == 4 else actions[0]
+            return lambda: actions if observation.ndim == 4 else actions[0]
+        answer = (self._explorer if explore else self._evaluator).ask(batch, self._rng)
+
+        def action() -> Action:
+            actions = self._actions.to_environment(answer())
+            return actions if observation.ndim == 4 else actions[0]
+
+        return action
 
     def vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""

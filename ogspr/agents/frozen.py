@@ -62,7 +62,7 @@ class FrozenPolicy:
     def act(self, observation: UInt8Array) -> Action:
         """An action for one observation (C, H, W), or one for each of (N, C, H, W); without noise."""
         batch = observation if observation.ndim == 4 else observation[None]
-        actions = self._actions.to_environment(self._actor(batch, self._no_noise))
+        actions = self._actions.to_environment(self._actor.ask(batch, self._no_noise)())
         return actions if observation.ndim == 4 else actions[0]
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:

@@ -92,8 +92,12 @@ class Agent(Protocol):
         """Of the networks that learn."""
         ...
 
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """An action for the environment. Observations and actions may have a leading batch dimension."""
+    def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
+        """For an action for the environment, which calling the result waits for, before the next question.
+
+        Updates may be made in between: they change nothing about the answer. Observations and actions may
+        have a leading batch dimension.
+        """
         ...
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:

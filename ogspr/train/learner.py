@@ -86,6 +86,8 @@ class Learner:
         self._report = report
         self._tolerated_failures = settings.config.tolerated_failures
         self._failures_reported = 0
+        self._answer: Callable[[], Action]
+        self._updates_planned = 0
 
     def begin(self, first: TimeStep) -> None:
         with on_stream(self._stream):
@@ -97,7 +99,32 @@ class Learner:
 
     def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
         with on_stream(self._stream):
-            return finite(self.agent.act(observation, agent_steps=agent_steps, explore=explore))
+            return finite(self.agent.ask(observation, agent_steps=agent_steps, explore=explore)())
+
+    def ask(self, observation: UInt8Array, *, agent_steps: int) -> None:
+        """For the action of the next step, with exploration; `action` waits for it."""
+        with on_stream(self._stream):
+            self._answer = self.agent.ask(observation, agent_steps=agent_steps, explore=True)
+
+    def action(self) -> Action:
+        """The one that was asked for."""
+        return finite(self._answer())
+
+    def plan_updates(self, agent_steps: int) -> None:
+        """Those that follow the agent step number `agent_steps`.
+
+        A GPU is given them at once, so that it has something to do while others hear of the action. Elsewhere
+        they would keep the action waiting: `make_updates` makes them.
+        """
+        self._updates_planned = self.updates_due(agent_steps)
+        if self._stream is not None:
+            self.make_updates()
+
+    def make_updates(self) -> None:
+        """Those that are planned and not made yet."""
+        while self._updates_planned:
+            self._updates_planned -= 1
+            self.update()
 
     def update(self) -> None:
         """One update; waits for nothing, unless an update before failed."""

@@ -133,8 +133,8 @@ class Session:
         clock = _Clock(60.0 * self._request.options.keep.checkpoint_minutes)
         while active:
             self._rehearse(active)
-            for half in (Trainer.begin_round, Trainer.finish_round):
-                active = [run for run in active if self._survives(run, partial(half, run.trainer))]
+            for part in (Trainer.begin_round, Trainer.pass_on_action, Trainer.finish_round):
+                active = [run for run in active if self._survives(run, partial(part, run.trainer))]
             self._note_system(active)
             self._audience.round(runs)
             if self._stop.heard or clock.due():

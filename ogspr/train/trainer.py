@@ -1,4 +1,4 @@
-"""The training loop of one run: act, launch the update, step the environment meanwhile, store."""
+"""The training loop of one run: act, step the environment while the device makes the update, store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Progress:
 
 
 class Trainer:
-    """Trains one agent in one environment. Between the halves of a round, others have the device.
+    """Trains one agent in one environment. Between the parts of a round, others have the device.
 
     Args:
         learner: Acts, stores, updates.
@@ -108,17 +108,36 @@ class Trainer:
         self._rehearsed = True
 
     def begin_round(self) -> None:
-        """Begins an evaluation if one is due; then, unless it has to be waited for, a step of training."""
+        """Begins an evaluation if one is due; then, unless it has to be waited for, a step of training.
+
+        The parts of a round in their order: this, `pass_on_action`, `finish_round`.
+        """
         if self._evaluation_due and not self._evaluator.busy:
             self._switch("evaluate")
             self._begin_evaluation()
         self._stepping = not self._out_of_steps and not self._must_wait
         if self._stepping:
-            self._begin_step()
+            assert self._current is not None
+            agent_steps = self.progress.agent_steps
+            self._switch("act")
+            self._learner.ask(self._current.observation, agent_steps=agent_steps)
+            self._switch("update")
+            self._learner.plan_updates(agent_steps + 1)
+        self._switch(Stopwatch.REST)
+
+    def pass_on_action(self) -> None:
+        """Waits for the action that was asked for; the environment starts to work."""
+        if self._stepping:
+            self._switch("act")
+            self._action = self._learner.action()
+            self._switch("environment")
+            self._env.begin_step(self._action)
         self._switch(Stopwatch.REST)
 
     def finish_round(self) -> None:
-        """Lets an evaluation go on; waits for the environment and stores what it did."""
+        """Lets updates and an evaluation go on; waits for the environment and stores what it did."""
+        self._switch("update")
+        self._learner.make_updates()
         if self._evaluator.busy:
             self._switch("evaluate")
             self._heed(self._evaluator.advance(wait=not self._stepping))
@@ -156,18 +175,6 @@ class Trainer:
     def _must_wait(self) -> bool:
         """Training stands still for an evaluation: on request, and if the next one is due already."""
         return self._evaluator.busy and (not self._schedule.overlap or self._evaluation_due)
-
-    def _begin_step(self) -> None:
-        """Chooses an action; the environment and the device start to work."""
-        assert self._current is not None
-        agent_steps = self.progress.agent_steps
-        self._switch("act")
-        self._action = self._learner.act(self._current.observation, agent_steps=agent_steps, explore=True)
-        self._switch("environment")
-        self._env.begin_step(self._action)
-        self._switch("update")
-        for _ in range(self._learner.updates_due(agent_steps + 1)):
-            self._learner.update()
 
     def _finish_step(self) -> None:
         assert self._action is not None

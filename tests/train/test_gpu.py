@@ -288,6 +288,19 @@ def test_the_first_layers_kernel_computes_the_first_layer(stack, channels, heigh
         assert float((ours.float() - right).detach().norm() / right.detach().norm()) < 5e-3
 
 
+def test_an_update_behind_a_question_changes_nothing_about_the_answer(method):
+    one, other = (learner_on_gpu(seed=3, **method) for _ in range(2))
+    picture = torch.randint(0, 256, one.spec.observation_shape, dtype=torch.uint8).numpy()
+    for agent_steps in range(10**6, 10**6 + 6):
+        expected = one.act(picture, agent_steps=agent_steps, explore=True)
+        for _ in range(one.updates_due(agent_steps + 1)):
+            one.update()
+        other.ask(picture, agent_steps=agent_steps)
+        other.plan_updates(agent_steps + 1)
+        assert (other.action() == expected).all()
+    assert one.agent.updates == other.agent.updates > 0
+
+
 def test_act_in_a_graph_equals_act_without():
     graph, eager = learner_on_gpu(precision="fp32"), learner_on_gpu("eager", "fp32")
     picture = torch.randint(0, 256, graph.spec.observation_shape, dtype=torch.uint8).numpy()

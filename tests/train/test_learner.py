@@ -80,6 +80,20 @@ def test_acting_does_not_change_what_is_learned():
     assert distance(weights(quiet), weights(busy)) == 0.0
 
 
+def test_without_a_gpu_planned_updates_do_not_keep_an_action_waiting():
+    asked, acting = make_learner(), make_learner()
+    picture = np.zeros(CONTINUOUS.observation_shape, np.uint8)
+    asked.ask(picture, agent_steps=10**6)
+    asked.plan_updates(10**6 + 1)
+    assert asked.agent.updates == 0
+    assert (asked.action() == acting.act(picture, agent_steps=10**6, explore=True)).all()
+    for _ in range(2):  # once is enough
+        asked.make_updates()
+        assert asked.agent.updates == 1
+    acting.update()
+    assert distance(weights(asked), weights(acting)) == 0.0
+
+
 def test_seeds_decide():
     same, again, other = (make_learner(seed=seed) for seed in (0, 0, 1))
     for learner in (same, again, other):

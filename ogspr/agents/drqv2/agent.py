@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -78,14 +79,14 @@ class DrQv2Agent(AgentBase):
         """Of the networks that learn."""
         return parameter_count(self.value_network, self.policy)
 
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """An action for one observation (C, H, W), or one for each of (N, C, H, W).
+    def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
+        """For an action for one observation (C, H, W), or one for each of (N, C, H, W).
 
         With `explore`, noisy by the schedule, and uniformly random during the first steps.
         """
         if explore:
             self._acting_noise.fill_(self.config.noise_scale(agent_steps))
-        return super().act(observation, agent_steps=agent_steps, explore=explore)
+        return super().ask(observation, agent_steps=agent_steps, explore=explore)
 
     def updates_due(self, agent_steps: int) -> int:
         """Updates that follow agent step number `agent_steps`, the first being 1."""
