@@ -1,6 +1,5 @@
 """Small agents, a replay with every kind of ending, and a look at what an update computes."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from ogspr.replay import Replay, ReplayShape
 from ogspr.train.graph import Execution, make_accelerator
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep, Window
 from tests.agents import reference
+from tests.agents.states import move_all
 
 CPU = torch.device("cpu")
 KINDS = ("continuous", "discrete")
@@ -21,11 +21,6 @@ UNEQUAL = Sizes(6, 24, 20, 26, 28, 22, 18, 16)
 EQUAL = Sizes(6, 24, 24, 24, 28, 22, 18, 16)
 Nudges = dict[str, dict[str, np.ndarray]]
 NETWORKS = ("value_network", "policy", "target_core", "target_policy")
-
-
-def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """To the bit; NaN is as good as any number."""
-    return np.array_equal(one.numpy(), other.numpy(), equal_nan=one.is_floating_point())
 
 
 def make_spec(kind: str, side: int = 36) -> EnvSpec:
@@ -102,17 +97,8 @@ def make_agent(config: OGSPRConfig, spec: EnvSpec, seed: int = 0, accelerator: A
 
 
 def scramble(agent: OGSPRAgent, seed: int = 0, size: float = 0.1) -> None:
-    """Moves every number of every network, so that targets differ from what learns and no bias is zero.
-
-    The agent believes that it has made an update: at its first one it would copy its targets.
-    """
-    rng = np.random.default_rng(seed)
-    state = copy.deepcopy(agent.state_dict())
-    for name, tensor in state["tensors"].items():
-        if name.split(".")[0] in NETWORKS:
-            tensor.add_(torch.from_numpy(rng.standard_normal(tensor.shape)), alpha=size)
-    state["updates"] = 1
-    agent.load_state_dict(state)
+    """As if it had made an update: at its first one it would copy its targets."""
+    move_all(agent, NETWORKS, 1, seed, size)
 
 
 # (steps, does it end by a terminal?) of the episodes in a replay, over and over.

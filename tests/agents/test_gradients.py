@@ -1,7 +1,6 @@
 """Which loss reaches which parameters, what the open settings change, failed updates, and saved states."""
 
 import copy
-import io
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -25,12 +24,12 @@ from tests.agents.scene import (
     make_agent,
     make_spec,
     observed_update,
-    same,
     scene,
     scramble,
     settings_for,
     small_config,
 )
+from tests.agents.states import differing, played, snapshot, through_a_file
 
 SYMBOLS = {
     "value_network.core.encoder": "f",
@@ -107,21 +106,6 @@ def reached_parameters(agent, replay):
     agent._update._accelerator.interventions |= {name: watch(name) for name in REACH}
     agent.update(replay)
     return reached
-
-
-def snapshot(agent, *parts):
-    """Copies of the saved tensors of some parts, or of all."""
-    return {
-        name: tensor.clone()
-        for name, tensor in agent.state_dict()["tensors"].items()
-        if not parts or name.split(".")[0] in parts
-    }
-
-
-def differing(before, after):
-    """Names whose tensors are not the same to the bit."""
-    assert before.keys() == after.keys()
-    return {name for name in before if not same(before[name], after[name])}
 
 
 # --- where gradients go -----------------------------------------------------------------------------
@@ -412,24 +396,6 @@ def test_metrics_are_means_over_updates():
 
 
 # --- saved states -----------------------------------------------------------------------------------
-
-
-def through_a_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def played(agent, spec, updates, replay):
-    """Some updates and some exploring actions."""
-    rng = np.random.default_rng(3)
-    actions = []
-    for _ in range(updates):
-        agent.update(replay)
-        observation = rng.integers(0, 256, spec.observation_shape, dtype=np.uint8)
-        actions += [agent.act(observation, agent_steps=steps, explore=True) for steps in (0, 10**6)]
-    return np.array(actions)
 
 
 @every_kind

@@ -1,12 +1,10 @@
 """Small agents with a watched replay, and one update beside the reference's."""
 
-import copy
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from ogspr.agents.drqv2 import DrQv2Agent, DrQv2Config, Sizes
 from ogspr.types import EnvSpec
@@ -14,6 +12,7 @@ from tests.agents import scene as shared
 from tests.agents.drqv2 import reference
 from tests.agents.scene import CPU, Recording, filled_replay, make_spec, windows
 from tests.agents.scene import arrays as part_arrays
+from tests.agents.states import move_all
 
 SMALL = Sizes(encoder_channels=6, features=10, hidden=24)
 NETWORKS = ("value_network", "policy", "target_critic")
@@ -31,14 +30,8 @@ def make_agent(config: DrQv2Config, spec: EnvSpec = SPEC, seed: int = 0) -> DrQv
 
 
 def scramble(agent: DrQv2Agent, seed: int = 0, size: float = 0.1) -> None:
-    """Moves every number of every network, so that the target is another and no bias is zero."""
-    rng = np.random.default_rng(seed)
-    state = copy.deepcopy(agent.state_dict())
-    for name, tensor in state["tensors"].items():
-        if name.split(".")[0] in NETWORKS:
-            tensor.add_(torch.from_numpy(rng.standard_normal(tensor.shape)), alpha=size)
-    state["updates"] = UPDATES
-    agent.load_state_dict(state)
+    """As if it had made some updates."""
+    move_all(agent, NETWORKS, UPDATES, seed, size)
 
 
 class Watched(shared.Watched):

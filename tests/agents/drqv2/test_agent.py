@@ -1,7 +1,6 @@
 """Schedules, presets, sizes, acting and saved states."""
 
 import copy
-import io
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,7 +19,8 @@ from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator
 from ogspr.types import ContinuousActions, EnvSpec
 from tests.agents.drqv2.scene import SPEC, UPDATES, make_agent, scene, scramble, small_config
-from tests.agents.scene import CPU, filled_replay, make_spec, same
+from tests.agents.scene import CPU, filled_replay, make_spec
+from tests.agents.states import played, same, through_a_file
 from tests.train.learners import distance, make_learner, weights
 
 CHEETAH = EnvSpec("cheetah-run", (3, 84, 84), 3, ContinuousActions(6), 2, 500)
@@ -179,32 +179,15 @@ def test_parameter_counts_at_cheetah_run():
 # --- saved states -----------------------------------------------------------------------------------
 
 
-def through_a_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def played(agent, updates, replay):
-    """Some updates and some exploring actions."""
-    rng = np.random.default_rng(3)
-    actions = []
-    for _ in range(updates):
-        agent.update(replay)
-        observation = rng.integers(0, 256, SPEC.observation_shape, dtype=np.uint8)
-        actions += [agent.act(observation, agent_steps=steps, explore=True) for steps in (0, 70)]
-    return np.array(actions)
-
-
 def test_an_agent_goes_on_from_a_saved_state_to_the_bit():
     first, second = (make_agent(small_config(), seed=seed) for seed in (0, 5))
     scramble(second)
     replay = filled_replay(first, SPEC)
-    played(first, 2, replay)
+    played(first, SPEC, 2, replay, late=70)
     second.load_state_dict(through_a_file(first.state_dict()))
     other_replay = copy.deepcopy(replay)
-    np.testing.assert_array_equal(played(first, 3, replay), played(second, 3, other_replay))
+    ours, theirs = played(first, SPEC, 3, replay, late=70), played(second, SPEC, 3, other_replay, late=70)
+    np.testing.assert_array_equal(ours, theirs)
     ours, theirs = (agent.state_dict()["tensors"] for agent in (first, second))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -15,6 +15,7 @@ from tests.agents.mrq import reference
 from tests.agents.reference import Windows, pictures, symexp_bins, two_hot
 from tests.agents.scene import CPU, Recording, arrays, filled_replay, layers, make_spec, windows
 from tests.agents.scene import Watched as WatchedDraws
+from tests.agents.states import move_all
 
 UNEQUAL = Sizes(6, 24, 14, 28, 26, 22, 18)  # so that no size can stand in for another
 NETWORKS = ("core", "model", "policy", "target_core", "target_policy")
@@ -36,17 +37,8 @@ def make_agent(config: MRQConfig, spec: EnvSpec, seed: int = 0, accelerator: Any
 
 
 def scramble(agent: MRQAgent, seed: int = 0, size: float = 0.1) -> None:
-    """Moves every number of every network, so that targets differ from what learns and no bias is zero.
-
-    The agent believes that it has made an update: at its first one it would copy its targets.
-    """
-    rng = np.random.default_rng(seed)
-    state = copy.deepcopy(agent.state_dict())
-    for name, tensor in state["tensors"].items():
-        if name.split(".")[0] in NETWORKS:
-            tensor.add_(torch.from_numpy(rng.standard_normal(tensor.shape)), alpha=size)
-    state["updates"] = 1
-    agent.load_state_dict(state)
+    """As if it had made an update: at its first one it would copy its targets."""
+    move_all(agent, NETWORKS, 1, seed, size)
 
 
 class Watched(WatchedDraws):

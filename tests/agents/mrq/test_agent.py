@@ -1,7 +1,6 @@
 """Where gradients go, when what is updated, failed updates, saved states, and what is left after learning."""
 
 import copy
-import io
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -28,7 +27,8 @@ from tests.agents.mrq.scene import (
     small_config,
     update_encoder,
 )
-from tests.agents.scene import CPU, KINDS, Recording, filled_replay, make_spec, same
+from tests.agents.scene import CPU, KINDS, Recording, filled_replay, make_spec
+from tests.agents.states import differing, played, snapshot, through_a_file, under
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 TINY = Sizes(2, 6, 4, 6, 6, 6, 6)
@@ -42,23 +42,6 @@ def parameters(agent):
     nets = agent.networks
     modules = {"core": nets.core, "model": nets.model, "policy": nets.policy}
     return {f"{part}.{name}": p for part, module in modules.items() for name, p in module.named_parameters()}
-
-
-def under(names, *prefixes):
-    return {name for name in names if name.startswith(tuple(f"{prefix}." for prefix in prefixes))}
-
-
-def snapshot(agent, *prefixes):
-    """Copies of the saved tensors under some prefixes, or of all."""
-    tensors = agent.state_dict()["tensors"]
-    chosen = under(tensors, *prefixes) if prefixes else tensors
-    return {name: tensors[name].clone() for name in chosen}
-
-
-def differing(before, after):
-    """Names whose tensors are not the same to the bit."""
-    assert before.keys() == after.keys()
-    return {name for name in before if not same(before[name], after[name])}
 
 
 # --- where gradients go -----------------------------------------------------------------------------
@@ -391,24 +374,6 @@ def test_metrics_are_means_over_updates_of_their_kind():
 
 
 # --- saved states -----------------------------------------------------------------------------------
-
-
-def through_a_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def played(agent, spec, updates, replay):
-    """Some updates and some exploring actions."""
-    rng = np.random.default_rng(3)
-    actions = []
-    for _ in range(updates):
-        agent.update(replay)
-        observation = rng.integers(0, 256, spec.observation_shape, dtype=np.uint8)
-        actions += [agent.act(observation, agent_steps=steps, explore=True) for steps in (0, 10**6)]
-    return np.array(actions)
 
 
 @every_kind
