@@ -6,6 +6,7 @@ import this file too, start at once.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import tyro
 from rich.console import Console
 
 from ogspr._version import __version__
-from ogspr.bench.options import TrainBench, UpdateBench
+from ogspr.bench.options import KernelBench, TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError, unknown
 
@@ -28,6 +29,7 @@ A run lives in a folder: settings, csv files, checkpoints, policies. It can be k
 command goes on with it as if nothing had happened. Defaults below are those of the preset, for the task."""
 _NO_OPTIONS = EnvOptions()
 _DEFAULT_UPDATE_BENCH = UpdateBench()
+_DEFAULT_KERNEL_BENCH = KernelBench()
 _DEFAULT_TRAIN_BENCH = TrainBench()
 
 
@@ -437,6 +439,22 @@ def bench_update(
     return 0
 
 
+def bench_kernels(
+    bench: tyro.conf.OmitArgPrefixes[KernelBench] = _DEFAULT_KERNEL_BENCH, out: Path | None = None
+) -> int:
+    """What the device does during an update, kernel by kernel, and how long it is idle.
+
+    Args:
+        bench: What is traced.
+        out: A csv file for the numbers.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch: its profiler talks to itself
+    from ogspr.bench.kernels import bench_kernels as run
+
+    run(bench, out=out, console=_console())
+    return 0
+
+
 def bench_train(
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
     bench: tyro.conf.OmitArgPrefixes[TrainBench] = _DEFAULT_TRAIN_BENCH,
@@ -504,6 +522,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
 _BENCHES: dict[str, Callable[..., int]] = {
     "env": bench_env,
     "update": bench_update,
+    "kernels": bench_kernels,
     "train": bench_train,
     "random": bench_random,
 }

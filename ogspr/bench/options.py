@@ -35,6 +35,22 @@ class UpdateBench:
 
 
 @dataclass(frozen=True)
+class KernelBench:
+    """What is traced."""
+
+    preset: str = "ogspr"
+    """What is updated: ogspr, one of its variants, mrq or drqv2."""
+    suite: str = "dmc"
+    """The suite whose sizes and weights it has: dmc or atari100k."""
+    learners: int = 1
+    """Learners in one process."""
+    batch_size: int | None = None
+    """Windows in a batch; if left out, the preset's, on a CPU 16."""
+    updates: int | None = None
+    """Updates that are traced; if left out, 20, on a CPU 2."""
+
+
+@dataclass(frozen=True)
 class TrainBench:
     """What is measured."""
 

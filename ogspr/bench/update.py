@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -63,8 +64,8 @@ class Contender:
 
     def __str__(self) -> str:
         return (
-            f"{self.execution.mode} {self.execution.precision}, {self.learners} learners, "
-            f"batches of {self.batch_size}, {self.capacity} steps"
+            f"{self.execution.mode} {self.execution.precision}, learners: {self.learners}, "
+            f"batch size {self.batch_size}, {self.capacity} steps in replay"
         )
 
 
@@ -172,22 +173,29 @@ def _measured(planned: Plan, console: Console) -> Iterator[UpdateResult]:
 def _operations(planned: Plan, batch_size: int) -> int:
     """Of one update, counted where every product is one of torch's own: without graph and own kernels."""
     contender = Contender(Execution("eager", "fp32"), 1, batch_size, _COUNTED_CAPACITY)
+    with ready_learners(planned, contender, announce=lambda _: None) as (learner,):
+        return floating_point_operations(whole_update(learner))
+
+
+@contextmanager
+def ready_learners(
+    planned: Plan, contender: Contender, announce: Callable[[str], None]
+) -> Iterator[list[Learner]]:
+    """With full replays; says how much memory those take."""
+    count = contender.learners
     with TemporaryDirectory() as folder:
-        (learner,) = make_learners(planned.settings(contender), (0,), [Path(folder)], announce=lambda _: None)
-        fill(learner, seed=0)
-        return floating_point_operations(_whole_update(learner))
+        settings = planned.settings(contender)
+        learners = make_learners(settings, range(count), [Path(folder)] * count, announce=announce)
+        for seed, learner in enumerate(learners):
+            fill(learner, seed)
+        yield learners
 
 
 def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateResult:
     device, count = planned.device, contender.learners
     release(device)
-    with TemporaryDirectory() as folder:
-        learners = make_learners(
-            planned.settings(contender), range(count), [Path(folder)] * count, announce=console.print
-        )
-        for seed, learner in enumerate(learners):
-            fill(learner, seed)
-        updates = [_whole_update(learner) for learner in learners]
+    with ready_learners(planned, contender, console.print) as learners:
+        updates = [whole_update(learner) for learner in learners]
 
         def update_all() -> None:
             for update in updates:
@@ -213,7 +221,7 @@ def _cost(result: UpdateResult) -> float:
     return result.milliseconds / (result.contender.learners * result.contender.batch_size)
 
 
-def _whole_update(learner: Learner) -> Callable[[], None]:
+def whole_update(learner: Learner) -> Callable[[], None]:
     """The last phase's end. Methods with several kinds of updates make one of each, as they do on average."""
     return list(learner.phases().values())[-1]
 

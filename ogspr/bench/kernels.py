@@ -1,0 +1,182 @@
+"""`ogspr bench kernels`: what the device does during an update, kernel by kernel.
+
+A trace of some updates, run as training runs them. Kernels of branches overlap, so that their times add up to
+more than the device was busy; how long it was busy is counted once, and what is left of the update's time it
+was idle.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.profiler import ProfilerActivity, profile
+
+from ogspr.bench.hardware import hardware_line
+from ogspr.bench.options import KernelBench, UpdateBench
+from ogspr.bench.update import plan, ready_learners, whole_update
+from ogspr.bench.work import wait
+from ogspr.errors import require_positive
+from ogspr.records.files import check_csv, write_csv
+from ogspr.train.device import best_device
+from ogspr.train.execution import default_execution
+
+_WARM_UP = 5
+_SHOWN = 12  # kernels in the table; the csv has them all
+# The first that fits. Libraries name what they do; compiled kernels carry the names of what was fused.
+_KINDS = {
+    "first layer": r"^_(forward|backward)_kernel",
+    "convolution": r"conv|cudnn|fprop|dgrad|wgrad|nchw|nhwc",
+    "product": r"gemm|gemv|cutlass|nvjet|splitk|mm\b|linear",
+    "compiled": r"^triton_",
+    "copy": r"memcpy|memset|copy_",
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel (without a GPU: an operation of torch), in one update of every learner."""
+
+    name: str
+    calls: float
+    microseconds: float
+
+    @property
+    def kind(self) -> str:
+        return next((kind for kind, words in _KINDS.items() if re.search(words, self.name, re.I)), "other")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One update of every learner."""
+
+    kernels: tuple[Kernel, ...]  # the most expensive first
+    milliseconds: float  # from the start of an update to that of the next, without the profiler
+    busy: float | None  # milliseconds of it in which a GPU did something
+
+    def by_kind(self) -> dict[str, Kernel]:
+        """Sums, the most expensive first."""
+        sums = {
+            kind: _sum(kind, [kernel for kernel in self.kernels if kernel.kind == kind])
+            for kind in {kernel.kind for kernel in self.kernels}
+        }
+        return dict(sorted(sums.items(), key=lambda item: -item[1].microseconds))
+
+
+def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> Trace:
+    """Traces updates; prints the kinds of kernels and the most expensive ones, and writes all as csv."""
+    require_positive(learners=bench.learners, batch_size=bench.batch_size, updates=bench.updates)
+    if out is not None:
+        check_csv(out)
+    device = best_device()
+    execution = default_execution(device.type)
+    planned = plan(
+        UpdateBench(
+            preset=bench.preset,
+            suite=bench.suite,
+            modes=(execution.mode,),
+            precisions=(execution.precision,),
+            learners=(bench.learners,),
+            batch_sizes=() if bench.batch_size is None else (bench.batch_size,),
+        ),
+        device,
+    )
+    hardware = hardware_line(device)
+    console.print(hardware)
+    (contender,) = planned.contenders
+    with (
+        console.status(f"tracing {contender}"),
+        ready_learners(planned, contender, console.print) as learners,
+    ):
+        updates = [whole_update(learner) for learner in learners]
+        trace = _traced(updates, bench.updates or (20 if device.type == "cuda" else 2), device)
+    busy = "" if trace.busy is None else f", the GPU busy for {trace.busy:.2f} of them"
+    console.print(f"{contender}: {trace.milliseconds:.2f} ms an update of every learner{busy}")
+    console.print(_table("kind", trace.by_kind().values()))
+    console.print(_table("kernel", trace.kernels[:_SHOWN]))
+    if out is not None:
+        _write(out, bench, trace, hardware)
+        console.print(f"written {out}")
+    return trace
+
+
+def _traced(updates: Sequence[Callable[[], None]], count: int, device: torch.device) -> Trace:
+    def run(times: int) -> None:
+        for _ in range(times):
+            for update in updates:
+                update()
+        wait(device)
+
+    run(_WARM_UP)
+    start = time.perf_counter()
+    run(count)
+    milliseconds = 1000.0 * (time.perf_counter() - start) / count
+    on_gpu = device.type == "cuda"
+    activities = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
+    with profile(activities=activities) as profiler:
+        run(count)
+    spans: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event in profiler.events():
+        if on_gpu == (event.device_type.name == "CUDA"):
+            begin = event.time_range.start
+            took = event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
+            spans[event.name].append((begin, begin + took))
+    kernels = [
+        Kernel(name, len(each) / count, sum(end - begin for begin, end in each) / count)
+        for name, each in spans.items()
+    ]
+    kernels.sort(key=lambda kernel: -kernel.microseconds)
+    busy = covered([span for each in spans.values() for span in each]) / 1000.0 / count
+    return Trace(tuple(kernels), milliseconds, busy if on_gpu else None)
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of what at least one of the spans covers."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _sum(name: str, kernels: Sequence[Kernel]) -> Kernel:
+    return Kernel(
+        name, sum(kernel.calls for kernel in kernels), sum(kernel.microseconds for kernel in kernels)
+    )
+
+
+def _table(title: str, kernels: Iterable[Kernel]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("calls", justify="right")
+    table.add_column("us", justify="right")
+    table.add_column(title, overflow="ellipsis", no_wrap=True)
+    for kernel in kernels:
+        table.add_row(f"{kernel.calls:g}", f"{kernel.microseconds:.0f}", kernel.name)
+    return table
+
+
+def _write(path: Path, bench: KernelBench, trace: Trace, hardware: str) -> None:
+    header = ("preset", "suite", "learners", "milliseconds", "busy", "kind", "kernel", "calls")
+    rows = [
+        (
+            bench.preset,
+            bench.suite,
+            bench.learners,
+            f"{trace.milliseconds:.4f}",
+            "" if trace.busy is None else f"{trace.busy:.4f}",
+            kernel.kind,
+            kernel.name,
+            f"{kernel.calls:g}",
+            f"{kernel.microseconds:.3f}",
+            hardware,
+        )
+        for kernel in trace.kernels
+    ]
+    write_csv(path, (*header, "microseconds", "hardware"), rows)
