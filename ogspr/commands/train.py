@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ogspr.envs import SUITES
 from ogspr.errors import UserError
-from ogspr.records.display import Display, RunStatus, make_display, score_text
+from ogspr.records.display import Display, FragileDisplay, RunStatus, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.structure import changed
 from ogspr.train.evaluation import Evaluation
@@ -85,7 +85,8 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     )
     stop = StopRequest()
     # Without a reader the run ends as if its terminal had been closed; under `nohup` it goes on.
-    display = make_display(console, quiet=command.quiet, lost=partial(signal.raise_signal, signal.SIGHUP))
+    hang_up = partial(signal.raise_signal, signal.SIGHUP)
+    display = FragileDisplay(make_display(console, quiet=command.quiet), lost=hang_up)
     try:
         with stop.listening():
             session = Session(request, _Spectator(display, request), stop)

@@ -50,15 +50,19 @@ class Display(Protocol):
     def close(self) -> None: ...
 
 
-def make_display(console: Console, *, quiet: bool, lost: Callable[[], object]) -> Display:
-    """The display that suits the console; `lost` is called when nobody can see it any more."""
+def make_display(console: Console, *, quiet: bool) -> Display:
     if quiet:
-        return FragileDisplay(QuietDisplay(), lost)
-    return FragileDisplay(LiveDisplay(console) if console.is_terminal else PlainDisplay(console), lost)
+        return QuietDisplay()
+    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
 
 
 class FragileDisplay:
-    """A display that may lose its terminal, or the program that reads it, without harm to what it shows."""
+    """A display that may lose its terminal, or the program that reads it, without harm to what it shows.
+
+    Args:
+        display: What is shown as long as somebody can see it.
+        lost: Called when nobody can any more.
+    """
 
     def __init__(self, display: Display, lost: Callable[[], object]) -> None:
         self._display = display

@@ -62,9 +62,16 @@ def command(settings: Path, out: Path, *more: str) -> list[str]:
 
 
 def start(arguments: list[str], **more) -> subprocess.Popen:
-    return subprocess.Popen(
-        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | more
+    return subprocess.Popen(arguments, cwd=ROOT, **pipes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def children_hear_hang_ups():
+    """Also where the tests run under `nohup`: what a process ignores, its children would ignore, too."""
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str]:
@@ -139,7 +146,7 @@ def test_a_reader_that_has_read_enough_ends_the_run_well(settings, unbroken, tmp
 def test_a_terminal_that_is_closed_ends_the_run_well(settings, unbroken, tmp_path):
     """What is printed to it from then on is an error of another kind."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command(settings, tmp_path), cwd=ROOT, stdout=theirs, stderr=theirs)
+    process = start(command(settings, tmp_path), stdout=theirs, stderr=theirs)
     os.close(theirs)
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
     os.close(ours)
