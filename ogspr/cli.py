@@ -6,6 +6,7 @@ import this file too, start at once.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
 
 from ogspr._version import __version__
 from ogspr.bench.options import KernelBench, TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError, unknown
+from ogspr.records.console import discard_lost_output, make_console
 
 _PROGRAM = "ogspr"
 _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
@@ -35,12 +36,10 @@ _DEFAULT_TRAIN_BENCH = TrainBench()
 
 def main() -> None:
     """Runs a command: exit code 0, 1 for a failure, 2 for a user's mistake, 128 + n for signal n."""
+    # What is small is still unprinted now, and Python would complain at its end about a reader that has gone.
+    atexit.register(discard_lost_output)
     try:
-        try:
-            code = _dispatch(sys.argv[1:])
-        finally:
-            sys.stdout.flush()  # here, where an error still has somebody to deal with it
-        sys.exit(code)
+        sys.exit(_dispatch(sys.argv[1:]))
     except UserError as error:
         print(f"{_PROGRAM}: error: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
@@ -50,16 +49,15 @@ def main() -> None:
     except KeyboardInterrupt:
         print(f"{_PROGRAM}: interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(130)
-    except BrokenPipeError:  # `| head` has read enough
-        from ogspr.records.display import discard_output
-
-        discard_output()
-        sys.exit(128 + signal.SIGPIPE)
+    except BrokenPipeError:
+        if not discard_lost_output():
+            raise  # another pipe
+        sys.exit(128 + signal.SIGPIPE)  # `| head` has read enough
 
 
 def _dispatch(arguments: list[str]) -> int:
     if arguments == ["--version"]:
-        _console().print(f"{_PROGRAM} {__version__}")
+        make_console().print(f"{_PROGRAM} {__version__}")
         return 0
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
@@ -84,22 +82,11 @@ def _run(
     return code
 
 
-def _console() -> Console:
-    """Prints what it is given: no guessed colours, and lines as long as they are."""
-    return _Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leaves it to who prints; rich would end the process."""
-        raise BrokenPipeError
-
-
 def doctor() -> int:
     """Check this machine: versions, OpenGL, CUDA, memory, each with a fix."""
     from ogspr.commands.doctor import doctor as run
 
-    return 0 if run(_console()) else 1
+    return 0 if run(make_console()) else 1
 
 
 def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[FILTER]")] = "") -> int:
@@ -110,7 +97,7 @@ def tasks(text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[FIL
     """
     from ogspr.commands.tasks import show_tasks
 
-    show_tasks(text, _console())
+    show_tasks(text, make_console())
     return 0
 
 
@@ -144,7 +131,7 @@ def rollout(
         options=env,
         out=out,
         video=video,
-        console=_console(),
+        console=make_console(),
     )
     return 0
 
@@ -178,7 +165,7 @@ def _train(arguments: list[str]) -> int:
     assumed, command = parsed(_likely_task(arguments))
     if command.task != assumed:  # it stood where nobody looked for it
         _, command = parsed(command.task)
-    return _until_stopped(lambda: run(command, _console()))
+    return _until_stopped(lambda: run(command, make_console()))
 
 
 def _likely_task(arguments: list[str]) -> str:
@@ -207,7 +194,7 @@ def quickstart(out: Path | None = None) -> int:
     """
     from ogspr.commands.quickstart import quickstart as run
 
-    return _until_stopped(lambda: run(out, _console()))
+    return _until_stopped(lambda: run(out, make_console()))
 
 
 def _until_stopped(run: Callable[[], object]) -> int:
@@ -255,7 +242,7 @@ def evaluate(
         seed=seed,
         workers=workers,
         out=out,
-        console=_console(),
+        console=make_console(),
     )
     return 0
 
@@ -293,7 +280,7 @@ def play(
         grid=grid,
         workers=workers,
         out=out,
-        console=_console(),
+        console=make_console(),
     )
     return 0
 
@@ -312,7 +299,7 @@ def export(
     """
     from ogspr.commands.policy import export as run_command
 
-    run_command(run, policy=policy, out=out, console=_console())
+    run_command(run, policy=policy, out=out, console=make_console())
     return 0
 
 
@@ -330,7 +317,7 @@ def report(
     """
     from ogspr.report.build import write_report
 
-    write_report(runs, out, at, _console())
+    write_report(runs, out, at, make_console())
     return 0
 
 
@@ -348,7 +335,7 @@ def watch(
     """
     from ogspr.report.serve import serve
 
-    serve(runs, host=host, port=port, console=_console())
+    serve(runs, host=host, port=port, console=make_console())
     return 0
 
 
@@ -394,7 +381,7 @@ def probe(
         device=device,
         out=out,
         task=task,
-        console=_console(),
+        console=make_console(),
     )
     return 0
 
@@ -420,7 +407,7 @@ def bench_env(
     """
     from ogspr.bench.env import bench_env as run
 
-    run(tasks, steps=steps, rounds=rounds, out=out, console=_console())
+    run(tasks, steps=steps, rounds=rounds, out=out, console=make_console())
     return 0
 
 
@@ -435,7 +422,7 @@ def bench_update(
     """
     from ogspr.bench.update import bench_update as run
 
-    run(bench, out=out, console=_console())
+    run(bench, out=out, console=make_console())
     return 0
 
 
@@ -451,7 +438,7 @@ def bench_kernels(
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch: its profiler talks to itself
     from ogspr.bench.kernels import bench_kernels as run
 
-    run(bench, out=out, console=_console())
+    run(bench, out=out, console=make_console())
     return 0
 
 
@@ -469,7 +456,7 @@ def bench_train(
     """
     from ogspr.bench.train import bench_train as run
 
-    run(task, bench, out=out, console=_console())
+    run(task, bench, out=out, console=make_console())
     return 0
 
 
@@ -500,7 +487,7 @@ def bench_random(
         action_repeat=action_repeat,
         processes=processes,
         out=out,
-        console=_console(),
+        console=make_console(),
     )
     return 0
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -84,9 +82,7 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
         command.allow_changes,
     )
     stop = StopRequest()
-    # Without a reader the run ends as if its terminal had been closed; under `nohup` it goes on.
-    hang_up = partial(signal.raise_signal, signal.SIGHUP)
-    display = FragileDisplay(make_display(console, quiet=command.quiet), lost=hang_up)
+    display = FragileDisplay(make_display(console, quiet=command.quiet), lost=stop.hang_up)
     try:
         with stop.listening():
             session = Session(request, _Spectator(display, request), stop)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+from ogspr.records.console import discard_lost_output, is_loss, make_console
 
 _REFRESH_SECONDS = 0.5
 _PLAIN_SECONDS = 30.0
@@ -60,8 +62,8 @@ class FragileDisplay:
     """A display that may lose its terminal, or the program that reads it, without harm to what it shows.
 
     Args:
-        display: What is shown as long as somebody can see it.
-        lost: Called when nobody can any more.
+        display: Shown until printing fails.
+        lost: Called when it has failed because nobody can see it any more.
     """
 
     def __init__(self, display: Display, lost: Callable[[], object]) -> None:
@@ -86,24 +88,24 @@ class FragileDisplay:
             return
         try:
             show()
-        except OSError:
+        except OSError as error:
             self._lost = True
-            discard_output()
-            self._when_lost()
+            discard_lost_output()
+            if is_loss(error):
+                self._when_lost()
+            else:
+                self._complain(error)
 
-
-def discard_output() -> None:
-    """What is still to be printed goes nowhere: Python would try again at its end, and complain."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    def _complain(self, error: OSError) -> None:
+        with contextlib.suppress(OSError):
+            make_console(stderr=True).print(f"warning: cannot print any more ({error}); training goes on.")
 
 
 class QuietDisplay:
     """Says only what went wrong."""
 
     def __init__(self) -> None:
-        self._errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._errors = make_console(stderr=True)
 
     def line(self, text: str) -> None: ...
 

@@ -28,6 +28,7 @@ class StopRequest:
     """Remembers that somebody asked for the end, until the loop comes to a place where it can end."""
 
     def __init__(self) -> None:
+        self._listening_to: set[signal.Signals] = set()
         self._number: int | None = None
         self._heard_at = 0.0
         self._at_once = False
@@ -35,11 +36,12 @@ class StopRequest:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         # What is ignored was meant to be: `nohup` does that to SIGHUP.
-        wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._hear) for number in wanted}
+        self._listening_to = {one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
+        before = {number: signal.signal(number, self._hear) for number in self._listening_to}
         try:
             yield
         finally:
+            self._listening_to = set()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -52,6 +54,14 @@ class StopRequest:
             yield
         finally:
             self._at_once = False
+
+    def hang_up(self) -> None:
+        """Asks for the end as a terminal does that is closed, unless such signals are ignored.
+
+        Never the second request that ends at once: nobody has asked for that.
+        """
+        if signal.SIGHUP in self._listening_to and self._number is None:
+            self._hear(signal.SIGHUP, None)
 
     def obey(self) -> None:
         """Raises Stopped if somebody asked."""

@@ -1,9 +1,13 @@
 import io
+import subprocess
+import sys
 
+import pytest
 from rich.console import Console
 
 from ogspr.records import display
 from ogspr.records.display import LiveDisplay, PlainDisplay, QuietDisplay, RunStatus, Speed, make_display
+from tests.helpers.trajectories import ROOT
 
 
 def status(agent_steps=250, **numbers):
@@ -20,6 +24,29 @@ def test_the_kind_of_display_follows_from_where_it_goes():
     live = make_display(console(True), quiet=False)
     assert type(live) is LiveDisplay
     live.close()
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_display_that_nobody_reads_says_so_once(stream):
+    """Lines go to one stream and warnings to the other; neither ends the process."""
+    program = """
+import sys
+from ogspr.records.console import make_console
+from ogspr.records.display import FragileDisplay, PlainDisplay
+lost = []
+display = FragileDisplay(PlainDisplay(make_console()), lambda: lost.append(1))
+sys.stdin.readline()
+for _ in range(3):
+    display.line("something")
+    display.warning("something else")
+sys.exit(40 + len(lost))
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes)
+    getattr(process, stream).close()
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    assert process.wait(60) == 41
 
 
 def test_a_terminal_shows_progress_scores_and_losses():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ogspr.train.signals import ONE_REQUEST, StopRequest
+from ogspr.train.signals import ONE_REQUEST, Stopped, StopRequest
 from tests.helpers.trajectories import ROOT
 from tests.train.runs import TABLES, TASK, exit_code
 
@@ -152,6 +152,40 @@ def test_a_terminal_that_is_closed_ends_the_run_well(settings, unbroken, tmp_pat
     os.close(ours)
     assert process.wait(WAIT_SECONDS) == 129
     assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_signal_without_a_reader_ends_as_it_would_with_one(settings, unbroken, tmp_path):
+    """As Ctrl-C does that also ends the other side of `| tee`."""
+    process = start(command(settings, tmp_path), stderr=subprocess.DEVNULL)
+    wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
+    process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    assert process.wait(WAIT_SECONDS) == 130
+    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+
+
+def test_a_full_disk_behind_the_output_does_not_stop_the_run(settings, unbroken, tmp_path):
+    with Path("/dev/full").open("w") as full:
+        process = start(command(settings, tmp_path), stdout=full, stderr=subprocess.PIPE)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 0
+    assert errors.count("warning: cannot print any more") == 1 and "No space left" in errors
+    for name in TABLES:
+        assert (tmp_path / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+
+
+def test_hanging_up_is_never_the_second_request(monkeypatch):
+    """A display that is lost while a run is saved must not end it at once."""
+    monkeypatch.setattr("ogspr.train.signals._end_at_once", lambda _: pytest.fail("ended"))
+    stop = StopRequest()
+    stop.hang_up()
+    assert not stop.heard  # nobody is listening
+    with stop.listening():
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr("ogspr.train.signals.ONE_REQUEST", -1.0)
+        stop.hang_up()
+    with pytest.raises(Stopped, match="SIGTERM"):
+        stop.obey()
 
 
 def test_under_nohup_a_run_outlives_its_terminal_and_its_reader(settings, unbroken, tmp_path):
