@@ -92,17 +92,7 @@ class Discrete:
         return F.one_hot(scores.argmax(-1), self.size).float()
 
 
-class DiscreteSettings(Protocol):
-    """What a method's configuration says about discrete actions."""
-
-    @property
-    def gumbel_temperature(self) -> float: ...
-
-    @property
-    def discrete_noise_scale(self) -> float: ...
-
-
-def action_kind(spec: ActionSpec, settings: DiscreteSettings) -> ActionKind:
+def action_kind(spec: ActionSpec, gumbel_temperature: float, discrete_noise_scale: float) -> ActionKind:
     if isinstance(spec, ContinuousActions):
         return Continuous(spec.size)
-    return Discrete(spec.count, settings.gumbel_temperature, settings.discrete_noise_scale)
+    return Discrete(spec.count, gumbel_temperature, discrete_noise_scale)

@@ -24,20 +24,9 @@ from ogspr.ops.shift import scaled_pixels
 from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss
 
 
-class PolicySizes(Protocol):
-    """Widths that a policy depends on."""
-
-    @property
-    def latent(self) -> int: ...
-
-    @property
-    def policy_hidden(self) -> int: ...
-
-
-def make_policy(sizes: PolicySizes, action_size: int) -> MLP:
+def make_policy(latent: int, hidden: int, action_size: int) -> MLP:
     """pi: latent state -> pre-activation of the action."""
-    hidden = sizes.policy_hidden
-    return MLP((sizes.latent, hidden, hidden, action_size), F.relu, exact_output=True)
+    return MLP((latent, hidden, hidden, action_size), F.relu, exact_output=True)
 
 
 class Sight(Protocol):

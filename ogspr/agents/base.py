@@ -52,10 +52,6 @@ class AgentBase:
         """
         return self._behaviour.ask(observation, agent_steps=agent_steps, explore=explore)
 
-    def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        """The same, waited for."""
-        return self.ask(observation, agent_steps=agent_steps, explore=explore)()
-
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         return self._behaviour.vector(action)
 

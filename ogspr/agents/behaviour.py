@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,36 +64,25 @@ class Behaviour:
         return self._actions.to_vector(action)
 
 
-class BehaviourSettings(Protocol):
-    """What a method's configuration says about acting."""
-
-    @property
-    def pixel_range(self) -> tuple[float, float]: ...
-
-    @property
-    def exploration_noise(self) -> float: ...
-
-    @property
-    def random_steps(self) -> int: ...
-
-
 def pixel_behaviour(
     sight: Sight,
     policy: nn.Module,
     actions: ActionKind,
     spec: ActionSpec,
-    settings: BehaviourSettings,
     *,
+    pixel_range: tuple[float, float],
+    exploration_noise: float,
+    random_steps: int,
     rng: np.random.Generator,
     device: torch.device,
     accelerator: Accelerator,
 ) -> Behaviour:
     """Of a policy on latent states, with normal noise of one size on its actions while it explores."""
 
-    def actor(respond: Callable[..., Tensor], *settings: Any, noisy: bool) -> Actor:
-        bound = partial(accelerator.function(respond), sight, policy, actions, *settings)
+    def actor(respond: Callable[..., Tensor], *numbers: float, noisy: bool) -> Actor:
+        bound = partial(accelerator.function(respond), sight, policy, actions, pixel_range, *numbers)
         return Actor(bound, actions.size, accelerator, device, noisy=noisy)
 
-    explorer = actor(noisy_action, settings.pixel_range, settings.exploration_noise, noisy=True)
-    evaluator = actor(plain_action, settings.pixel_range, noisy=False)
-    return Behaviour(spec, actions, explorer, evaluator, settings.random_steps, rng)
+    explorer = actor(noisy_action, exploration_noise, noisy=True)
+    evaluator = actor(plain_action, noisy=False)
+    return Behaviour(spec, actions, explorer, evaluator, random_steps, rng)

@@ -21,21 +21,20 @@ from torch.profiler import ProfilerActivity, profile
 
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import KernelBench, UpdateBench
-from ogspr.bench.update import plan, ready_learners, whole_update
+from ogspr.bench.update import WARM_UP, Contender, plan, ready_learners, whole_update
 from ogspr.bench.work import wait
 from ogspr.errors import require_positive
 from ogspr.records.files import check_csv, write_csv
 from ogspr.train.device import best_device
 from ogspr.train.execution import default_execution
 
-_WARM_UP = 5
 _SHOWN = 12  # kernels in the table; the csv has them all
-# The first that fits. Libraries name what they do; compiled kernels carry the names of what was fused.
+# The first that fits: compiled kernels carry the names of everything that was fused into them.
 _KINDS = {
+    "compiled": r"^triton_",
     "first layer": r"^_(forward|backward)_kernel",
     "convolution": r"conv|cudnn|fprop|dgrad|wgrad|nchw|nhwc",
     "product": r"gemm|gemv|cutlass|nvjet|splitk|mm\b|linear",
-    "compiled": r"^triton_",
     "copy": r"memcpy|memset|copy_",
 }
 
@@ -91,18 +90,19 @@ def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> 
     hardware = hardware_line(device)
     console.print(hardware)
     (contender,) = planned.contenders
+    count = bench.updates or (20 if device.type == "cuda" else 2)
     with (
         console.status(f"tracing {contender}"),
         ready_learners(planned, contender, console.print) as learners,
     ):
         updates = [whole_update(learner) for learner in learners]
-        trace = _traced(updates, bench.updates or (20 if device.type == "cuda" else 2), device)
+        trace = _traced(updates, count, device)
     busy = "" if trace.busy is None else f", the GPU busy for {trace.busy:.2f} of them"
     console.print(f"{contender}: {trace.milliseconds:.2f} ms an update of every learner{busy}")
     console.print(_table("kind", trace.by_kind().values()))
     console.print(_table("kernel", trace.kernels[:_SHOWN]))
     if out is not None:
-        _write(out, bench, trace, hardware)
+        _write(out, bench, contender, trace, hardware)
         console.print(f"written {out}")
     return trace
 
@@ -114,7 +114,7 @@ def _traced(updates: Sequence[Callable[[], None]], count: int, device: torch.dev
                 update()
         wait(device)
 
-    run(_WARM_UP)
+    run(WARM_UP)
     start = time.perf_counter()
     run(count)
     milliseconds = 1000.0 * (time.perf_counter() - start) / count
@@ -162,13 +162,19 @@ def _table(title: str, kernels: Iterable[Kernel]) -> Table:
     return table
 
 
-def _write(path: Path, bench: KernelBench, trace: Trace, hardware: str) -> None:
-    header = ("preset", "suite", "learners", "milliseconds", "busy", "kind", "kernel", "calls")
+def _write(path: Path, bench: KernelBench, contender: Contender, trace: Trace, hardware: str) -> None:
+    header = (
+        *("preset", "suite", "batch_size", "mode", "precision", "learners"),
+        *("milliseconds", "busy", "kind", "kernel", "calls", "microseconds", "hardware"),
+    )
     rows = [
         (
             bench.preset,
             bench.suite,
-            bench.learners,
+            contender.batch_size,
+            contender.execution.mode,
+            contender.execution.precision,
+            contender.learners,
             f"{trace.milliseconds:.4f}",
             "" if trace.busy is None else f"{trace.busy:.4f}",
             kernel.kind,
@@ -179,4 +185,4 @@ def _write(path: Path, bench: KernelBench, trace: Trace, hardware: str) -> None:
         )
         for kernel in trace.kernels
     ]
-    write_csv(path, (*header, "microseconds", "hardware"), rows)
+    write_csv(path, header, rows)

@@ -44,7 +44,7 @@ from ogspr.train.recipes import recipe
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
 
 _EPISODE = 500
-_WARM_UP = 5  # updates before anything is timed: compilation, capture
+WARM_UP = 5  # updates before anything is timed: compilation, capture
 _COUNTED_CAPACITY = 1_000  # of the replay of the update whose operations are counted
 _TASKS = {"dmc": "dmc:cheetah-run", "atari100k": "atari:Pong"}  # whose settings are used
 _SPECS = {
@@ -239,7 +239,7 @@ def _phases(learner: Learner, planned: Plan, execution: Execution) -> dict[str, 
 def _timed_rounds(update: Callable[[], None], planned: Plan, execution: Execution) -> list[float]:
     """Milliseconds an update, for each round."""
     set_matrix_precision(execution.precision)
-    for _ in range(_WARM_UP):
+    for _ in range(WARM_UP):
         update()
     rounds = []
     for _ in range(planned.rounds):

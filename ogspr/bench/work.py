@@ -44,7 +44,7 @@ class Memory:
 
 
 def held_memory(device: torch.device) -> int:
-    """Bytes of a GPU that this process cannot give back; 0 on a CPU.
+    """Bytes of a GPU that this process cannot give back, after it has given back the rest; 0 on a CPU.
 
     Held, not used: what a graph works with is free for nobody else, though no tensor lives there.
     """

@@ -24,6 +24,10 @@ from ogspr.train.state_file import copy_to_host, save_state
 from ogspr.types import Action, EnvSpec, TimeStep, UInt8Array
 
 
+def _nothing_asked() -> Action:
+    raise RuntimeError("ask for an action first")
+
+
 class Diverged(UserError):
     """Learning has led to numbers that are not finite, and will not come back from there."""
 
@@ -86,7 +90,7 @@ class Learner:
         self._report = report
         self._tolerated_failures = settings.config.tolerated_failures
         self._failures_reported = 0
-        self._answer: Callable[[], Action]
+        self._answer: Callable[[], Action] = _nothing_asked
         self._updates_planned = 0
 
     def begin(self, first: TimeStep) -> None:
@@ -107,8 +111,9 @@ class Learner:
             self._answer = self.agent.ask(observation, agent_steps=agent_steps, explore=True)
 
     def action(self) -> Action:
-        """The one that was asked for."""
-        return finite(self._answer())
+        """The one that was asked for; once."""
+        answer, self._answer = self._answer, _nothing_asked
+        return finite(answer())
 
     def plan_updates(self, agent_steps: int) -> None:
         """Those that follow the agent step number `agent_steps`.

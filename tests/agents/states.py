@@ -51,7 +51,7 @@ def played(agent: Any, spec: EnvSpec, updates: int, replay: Any, late: int = 10*
     for _ in range(updates):
         agent.update(replay)
         observation = rng.integers(0, 256, spec.observation_shape, dtype=np.uint8)
-        actions += [agent.act(observation, agent_steps=steps, explore=True) for steps in (0, late)]
+        actions += [agent.ask(observation, agent_steps=steps, explore=True)() for steps in (0, late)]
     return np.array(actions)
 
 

@@ -43,6 +43,8 @@ def test_twice_the_learners_make_twice_the_calls():
         ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", "convolution"),
         ("nvjet_tst_64x64_64x16_4x1_v_bz_TNT", "product"),
         ("triton_poi_fused_elu_native_layer_norm_3", "compiled"),
+        ("triton_poi_fused_convolution_elu_3", "compiled"),
+        ("triton_red_fused_native_layer_norm_linear_7", "compiled"),
         ("Memcpy HtoD (Pinned -> Device)", "copy"),
         ("void at::native::reduce_kernel<512, 1>", "other"),
     ],

@@ -89,7 +89,7 @@ class Pupil:
     def step(self) -> float:
         """One step of training, without updates; its reward."""
         observation = self.observations[self.world.state]
-        action = self.agent.act(observation, agent_steps=self.agent_steps, explore=True)
+        action = self.agent.ask(observation, agent_steps=self.agent_steps, explore=True)()
         step = self.world.step(action)
         self.agent_steps += 1
         self.replay.add(self.agent.action_vector(action), step)
@@ -144,7 +144,7 @@ class Pupil:
 
     def greedy_value(self, state: int) -> float:
         """What the policy's action is worth in truth."""
-        action = self.agent.act(self.observations[state], agent_steps=self.agent_steps, explore=False)
+        action = self.agent.ask(self.observations[state], agent_steps=self.agent_steps, explore=False)()
         return self.world.value(state, action)
 
 

@@ -105,7 +105,7 @@ class Networks:
             self.model = WorldModel(
                 sizes.representation, sizes.latent, config.reward_bins, config.reward_limit
             ).to(device)
-            self.policy = make_policy(sizes, action_size).to(device)
+            self.policy = make_policy(sizes.latent, sizes.policy_hidden, action_size).to(device)
         self.target_core = copy.deepcopy(self.core).requires_grad_(False)
         self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
         # Units of the values that learn, and of the target's.

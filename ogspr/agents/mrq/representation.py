@@ -27,7 +27,7 @@ class MRQRepresentation(FrozenRepresentation):
     def __init__(
         self, config: MRQConfig, spec: EnvSpec, tensors: Mapping[str, Tensor], *, device: torch.device
     ) -> None:
-        actions = action_kind(spec.actions, config)
+        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, config.sizes)
             state_action = StateActionEncoder(actions.size, config.sizes)

@@ -38,7 +38,7 @@ class OGSPRAgent(AgentBase):
         self, config: OGSPRConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        actions = action_kind(spec.actions, config)
+        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
         chance = Chance(seed, device)
         self._networks = networks = Networks(config, spec, actions.size, seed, device)
         self._update = update = Update(config, networks, actions, chance.learning, accelerator)
@@ -47,7 +47,9 @@ class OGSPRAgent(AgentBase):
             networks.policy,
             actions,
             spec.actions,
-            config,
+            pixel_range=config.pixel_range,
+            exploration_noise=config.exploration_noise,
+            random_steps=config.random_steps,
             rng=chance.acting,
             device=device,
             accelerator=accelerator,

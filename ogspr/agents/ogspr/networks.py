@@ -101,7 +101,7 @@ class Networks:
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             torch.manual_seed(seed)
             self.value = ValueNetwork(config, spec, action_size)
-            self.policy = make_policy(config.sizes, action_size)
+            self.policy = make_policy(config.sizes.latent, config.sizes.policy_hidden, action_size)
         self.value.to(device)
         self.policy.to(device)
         self.target_core = copy.deepcopy(self.value.core).requires_grad_(False)

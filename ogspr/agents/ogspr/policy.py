@@ -27,10 +27,10 @@ class OGSPRPolicy(FrozenPolicy):
     def __init__(
         self, config: OGSPRConfig, spec: EnvSpec, *, device: torch.device, accelerator: Accelerator
     ) -> None:
-        actions = action_kind(spec.actions, config)
+        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, config.sizes, config.adapters)
-            policy = make_policy(config.sizes, actions.size)
+            policy = make_policy(config.sizes.latent, config.sizes.policy_hidden, actions.size)
         super().__init__(
             perception,
             policy,

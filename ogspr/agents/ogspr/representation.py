@@ -28,7 +28,7 @@ class OGSPRRepresentation(FrozenRepresentation):
         self, config: OGSPRConfig, spec: EnvSpec, tensors: Mapping[str, Tensor], *, device: torch.device
     ) -> None:
         sizes = config.sizes
-        actions = action_kind(spec.actions, config)
+        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, sizes, config.adapters)
             state_action = StateActionEncoder(

@@ -79,16 +79,18 @@ def test_exploring_is_uniform_first_then_as_noisy_as_the_schedule_says():
     pictures = np.zeros((2000, *SPEC.observation_shape), np.uint8)
 
     def spread(agent_steps):
-        return agent.act(pictures[:500], agent_steps=agent_steps, explore=True).std()
+        return agent.ask(pictures[:500], agent_steps=agent_steps, explore=True)().std()
 
     assert spread(19) == pytest.approx(1 / np.sqrt(3), rel=0.05)
     assert spread(100) == pytest.approx(0.1, rel=0.08)
     assert spread(90) == pytest.approx(0.19, rel=0.08)  # the tensor is filled anew
     assert spread(100) == pytest.approx(0.1, rel=0.08)
-    early = agent.act(pictures, agent_steps=20, explore=True)  # 0.82: not clipped at 0.3, but at the borders
+    early = agent.ask(
+        pictures, agent_steps=20, explore=True
+    )()  # 0.82: not clipped at 0.3, but at the borders
     assert np.abs(early).max() < 1.0
     assert (np.abs(early) > 0.3).mean() == pytest.approx(0.714, abs=0.03)  # P(|N(0, 1)| > 0.366)
-    assert not agent.act(pictures[0], agent_steps=20, explore=False).any()
+    assert not agent.ask(pictures[0], agent_steps=20, explore=False)().any()
 
 
 # --- settings ---------------------------------------------------------------------------------------

@@ -427,7 +427,7 @@ def test_a_policy_acts_as_the_agent_does(kind):
         agent.config, spec, device=CPU, accelerator=make_accelerator(Execution("eager", "fp32"), CPU)
     )
     pictures = np.random.default_rng(0).integers(0, 256, (5, *spec.observation_shape), dtype=np.uint8)
-    expected = agent.act(pictures, agent_steps=10**6, explore=False)
+    expected = agent.ask(pictures, agent_steps=10**6, explore=False)()
     assert not np.array_equal(policy.act(pictures), expected)
     policy.load_weights(agent.policy_weights())
     assert np.array_equal(policy.act(pictures), expected)
