@@ -21,7 +21,7 @@ from ogspr.agents.actions import ActionKind
 from ogspr.nets.mlp import MLP
 from ogspr.ops.returns import value_target
 from ogspr.ops.shift import scaled_pixels
-from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss
+from ogspr.ops.values import Reduction, clipped_noise, lap_priority, policy_loss, value_loss
 
 
 def make_policy(latent: int, hidden: int, action_size: int) -> MLP:
@@ -94,14 +94,17 @@ JUDGED = ("q_mean", "target_mean", "priority_mean", "priority_max")
 
 
 def long_term_loss(
-    core: Critic, z: Tensor, y: Tensor, exponent: float, minimum: float
+    core: Critic, z: Tensor, y: Tensor, reduction: Reduction, exponent: float, minimum: float
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """L_value (eq. 4), the new priorities (B,), and numbers about both by the names in JUDGED."""
+    """L_value (eq. 4), the new priorities (B,), and numbers about both by the names in JUDGED.
+
+    `reduction` is over the two values.
+    """
     values = core.values(z)
     q = values.detach()
     priorities = lap_priority(q, y, exponent, minimum)
     numbers = (q.mean(), y.mean(), priorities.mean(), priorities.max())
-    return value_loss(values, y), priorities, dict(zip(JUDGED, numbers, strict=True))
+    return value_loss(values, y, reduction), priorities, dict(zip(JUDGED, numbers, strict=True))
 
 
 def actor_loss(

@@ -9,6 +9,7 @@ from typing import Any
 from ogspr.agents import drqv2
 from ogspr.agents.drqv2.policy import DrQv2Policy
 from ogspr.agents.mrq import MRQAgent, MRQConfig
+from ogspr.agents.mrq.config import run_settings as mrq_run_settings
 from ogspr.agents.mrq.policy import MRQPolicy
 from ogspr.agents.mrq.representation import MRQRepresentation
 from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig, preset, preset_names
@@ -31,6 +32,8 @@ class Method:
     policy: Callable[..., Policy]
     representation: Callable[..., Representation] | None = None
     """Made of a configuration, a spec, the tensors of an agent's state, and a device; None: it has none."""
+    run_settings: Callable[[str], dict[str, Any]] = lambda _task: {}
+    """What its presets say about a run beside the agent, for a task: settings of environment, replay, ..."""
 
 
 def suite_of(task: str) -> str:
@@ -56,6 +59,7 @@ METHODS: dict[str, Method] = {
         MRQAgent,
         MRQPolicy,
         MRQRepresentation,
+        run_settings=mrq_run_settings,
     ),
     "drqv2": Method(
         "drqv2",
@@ -64,6 +68,7 @@ METHODS: dict[str, Method] = {
         lambda _, task: drqv2.preset(task),
         drqv2.DrQv2Agent,
         DrQv2Policy,
+        run_settings=drqv2.run_settings,
     ),
 }
 

@@ -315,12 +315,15 @@ def _library(name: str, suite: str) -> Callable[[RunResult], Any]:
     return version
 
 
+# Parts of a protocol that belong to a task, and to a method: scores mean the same with any of them.
+_NO_MATTER = ("camera", "sign_rewards")
+
+
 def _protocol(run: RunResult) -> str:
     protocol = nested(run.manifest, "environment", "protocol")
     if not isinstance(protocol, dict):
         return _UNKNOWN
-    # The camera belongs to the task: the quadruped has its own.
-    return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name != "camera")
+    return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name not in _NO_MATTER)
 
 
 _UNKNOWN = "unknown"

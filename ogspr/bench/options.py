@@ -60,7 +60,7 @@ class TrainBench:
     """Numbers of seeds in one process; if left out, 1, 2, 3 and 5, on a CPU 1."""
     steps: int | None = None
     """Agent steps that are timed; if left out, as many as from one evaluation to the next, so that there is
-    one among them."""
+    one among them. For mrq a multiple of 250: its encoder learns in bursts."""
     warm_up: int = 5_000
     """Agent steps before, most of them with random actions: compilation, first episodes. If the preset
     evaluates after so many, all of an evaluation is timed."""

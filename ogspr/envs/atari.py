@@ -63,16 +63,16 @@ def resolve_protocol(options: EnvOptions) -> tuple[str, AtariProtocol]:
     if name not in PROTOCOLS:
         raise unknown("Atari protocol", name, PROTOCOLS)
     protocol = PROTOCOLS[name]
-    if options.action_repeat is not None:
-        protocol = replace(protocol, action_repeat=options.action_repeat)
-    if options.noops is not None:
-        protocol = replace(protocol, noops=options.noops)
+    for option in ("action_repeat", "noops", "sign_rewards"):
+        if (given := getattr(options, option)) is not None:
+            protocol = replace(protocol, **{option: given})
     return name, protocol
 
 
 def make(name: str, seed: int, training: bool, options: EnvOptions) -> PixelEnvironment:
     """The environment `atari:<Game>`; only training may see the sign of rewards."""
-    options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", "atari_protocol", "noops")
+    own = ("atari_protocol", "noops", "sign_rewards")
+    options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", *own)
     games = {game.name: game for game in atari_games()}
     if name not in games:
         raise unknown("Atari game", name, games, hint="`ogspr tasks atari` lists them.")

@@ -25,6 +25,8 @@ class EnvOptions:
     """atari only: atari100k or machado2018; if left out, atari100k."""
     noops: int | None = None
     """atari only: most no-op frames before an episode; if left out, as the protocol says."""
+    sign_rewards: bool | None = None
+    """atari only: whether training sees the signs of rewards instead of rewards; if left out, it does."""
 
     def __post_init__(self) -> None:
         require_positive(

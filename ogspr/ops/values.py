@@ -11,9 +11,10 @@ from torch import Tensor
 Reduction = Literal["mean", "sum"]
 
 
-def value_loss(values: Tensor, target: Tensor) -> Tensor:
-    """Huber(Q1, y) + Huber(Q2, y) (eq. 4), each averaged over the batch: (2, B), (B,) -> ()."""
-    return F.huber_loss(values, target.expand_as(values), reduction="none").mean(1).sum()
+def value_loss(values: Tensor, target: Tensor, reduction: Reduction) -> Tensor:
+    """Huber(Q1, y) + Huber(Q2, y) (eq. 4) or their mean, each averaged over the batch: (2, B), (B,) -> ()."""
+    errors = F.huber_loss(values, target.expand_as(values), reduction="none").mean(1)
+    return errors.sum() if reduction == "sum" else errors.mean()
 
 
 def lap_priority(values: Tensor, target: Tensor, exponent: float, minimum: float) -> Tensor:

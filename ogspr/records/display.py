@@ -24,7 +24,7 @@ _REFRESH_SECONDS = 0.5
 _PLAIN_SECONDS = 30.0
 _WIDE = 140  # columns from which on there is room for losses
 _SPEED_WINDOW = 40  # readings the speed is taken over
-_LOSSES = ("value_loss", "policy_loss", "observation_loss", "short_term_value_loss", "self_prediction_loss")
+_SUM_OF_LOSSES = "combined_loss"
 
 
 @dataclass(frozen=True)
@@ -213,9 +213,9 @@ def status_table(statuses: Sequence[RunStatus], speed: Speed, *, losses: bool) -
 
 def shown_losses(numbers: dict[str, float]) -> dict[str, float]:
     return {
-        name.removesuffix("_loss"): numbers[name]
-        for name in _LOSSES
-        if name in numbers and not math.isnan(numbers[name])
+        name.removesuffix("_loss"): value
+        for name, value in numbers.items()
+        if name.endswith("_loss") and name != _SUM_OF_LOSSES and not math.isnan(value)
     }
 
 

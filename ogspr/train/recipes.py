@@ -10,6 +10,7 @@ from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
 from ogspr.agents.ogspr.tasks import SelfPrediction
 from ogspr.envs import EnvOptions
 from ogspr.errors import unknown
+from ogspr.records.structure import changed
 from ogspr.train.options import EvaluationOptions, TrainOptions
 
 SMALL = "small"
@@ -26,7 +27,9 @@ def recipe(name: str, task: str) -> TrainOptions[Any]:
         raise unknown("preset", name, recipe_names())
     if name == SMALL:
         return small()
-    return TrainOptions(agent=method_with_preset(name).preset(name, task), agent_steps=_agent_steps(task))
+    method = method_with_preset(name)
+    options = TrainOptions(agent=method.preset(name, task), agent_steps=_agent_steps(task))
+    return changed(options, method.run_settings(task), f"preset {name}")
 
 
 def small() -> TrainOptions[OGSPRConfig]:

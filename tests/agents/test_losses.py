@@ -56,7 +56,8 @@ def test_a_scaled_value_target_is_in_units_of_its_own_scale():
 def test_the_value_loss_is_quadratic_up_to_one_and_adds_both_values():
     values, target = torch.tensor([[0.0, 3.0], [1.0, 1.0]]), torch.tensor([0.5, 1.0])
     # Q1: 0.5 * 0.25 and 2 - 0.5; Q2: 0.5 * 0.25 and 0
-    close(value_loss(values, target), (0.125 + 1.5) / 2 + (0.125 + 0.0) / 2)
+    close(value_loss(values, target, "sum"), (0.125 + 1.5) / 2 + (0.125 + 0.0) / 2)
+    close(value_loss(values, target, "mean"), (0.125 + 1.5) / 4 + (0.125 + 0.0) / 4)
 
 
 def test_the_priority_is_a_power_of_the_larger_error_and_at_least_that_of_the_minimum():

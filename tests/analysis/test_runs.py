@@ -181,3 +181,16 @@ def test_other_cameras_are_no_other_protocol_and_other_suites_are_not_compared(t
         write_run(tmp_path / "c", {0: 1.0}, task="atari:Pong", manifest=seen_by(None, "atari")),
     ]
     assert mixed([read_run(path) for path in paths]) == []
+
+
+def test_methods_may_learn_from_signs_of_rewards_or_not(tmp_path):
+    """Their scores mean the same."""
+
+    def manifest(signs):
+        return MANIFEST | {"environment": {"protocol": {"suite": "atari", "sign_rewards": signs}}}
+
+    paths = [
+        write_run(tmp_path / str(signs), {0: 1.0}, task="atari:Pong", manifest=manifest(signs))
+        for signs in (True, False)
+    ]
+    assert mixed([read_run(path) for path in paths]) == []

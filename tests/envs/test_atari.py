@@ -160,6 +160,11 @@ def test_protocols_are_stored_with_the_environment():
         "image_size": 84,
         "frame_stack": 4,
     }
+    trained = {
+        given: make("atari:Pong", seed=0, training=True, options=EnvOptions(sign_rewards=given))
+        for given in (None, True, False)
+    }
+    assert [env.spec.protocol["sign_rewards"] for env in trained.values()] == [True, True, False]
     machado = make("atari:Pong", seed=0, options=EnvOptions(atari_protocol="machado2018")).spec
     assert machado.protocol["sticky_actions"] == 0.25
     assert machado.actions.count == 18

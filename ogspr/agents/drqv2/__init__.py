@@ -19,6 +19,6 @@ values has 4 178 136 more, which do not learn by themselves. `agents/drqv2/netwo
 
 from ogspr.agents.drqv2.agent import DrQv2Agent
 from ogspr.agents.drqv2.config import DrQv2Config, Sizes
-from ogspr.agents.drqv2.presets import preset, preset_names
+from ogspr.agents.drqv2.presets import preset, preset_names, run_settings
 
-__all__ = ["DrQv2Agent", "DrQv2Config", "Sizes", "preset", "preset_names"]
+__all__ = ["DrQv2Agent", "DrQv2Config", "Sizes", "preset", "preset_names", "run_settings"]

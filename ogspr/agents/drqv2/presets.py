@@ -1,7 +1,6 @@
 """The published settings, which depend on the task.
 
 Source: the configuration files of the authors' repository, facebookresearch/drqv2 (MIT), folder cfgs/task.
-One of its settings belongs to replay and is not here: on quadruped-run it keeps the newest 100 000 steps.
 """
 
 from __future__ import annotations
@@ -50,8 +49,17 @@ _DOMAINS: dict[str, dict[str, Any]] = {
 }
 
 
+# Steps that replay keeps where it does not keep a million.
+_CAPACITIES = {"dmc:quadruped-run": 100_000}
+
+
 def preset_names() -> tuple[str, ...]:
     return (_NAME,)
+
+
+def run_settings(task: str) -> dict[str, Any]:
+    """What belongs to a run and not to the agent."""
+    return {"replay": {"capacity": _CAPACITIES[task]}} if task in _CAPACITIES else {}
 
 
 def preset(task: str) -> DrQv2Config:

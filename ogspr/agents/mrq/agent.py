@@ -111,10 +111,12 @@ class MRQAgent(AgentBase):
     def metrics(self) -> dict[str, float]:
         """Means since the last call, and the health of the representations now. Waits for the device.
 
-        Those of the encoder are NaN where no burst was among it.
+        Those of the encoder are NaN where no burst was among it. Values and their targets are in units of
+        `reward_scale`.
         """
         means = self._value.means() | self._encoder.means()
-        return means | {"failed_updates": float(self.failed_updates)}
+        now = {"reward_scale": float(self.networks.scale), "failed_updates": float(self.failed_updates)}
+        return means | now
 
     def set_learning_rate(self, rate: float) -> None:
         """Of values and policy, from the next update on; the encoder's stays in proportion."""

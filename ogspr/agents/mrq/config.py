@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ogspr.errors import UserError, require_positive
+
+
+def run_settings(task: str) -> dict[str, Any]:
+    """What belongs to a run and not to the agent: the size of rewards is learned, not only their sign."""
+    return {"env": {"sign_rewards": False}} if task.startswith("atari:") else {}
 
 
 @dataclass(frozen=True)

@@ -204,8 +204,9 @@ class ValueUpdate:
                 config.discount,
                 (nets.scale, nets.target_scale),
             )
+        # The mean, where OG-SPR has the sum: what the limit of the gradient is made for.
         judged: tuple[Tensor, Tensor, dict[str, Tensor]] = self._long_term_loss(
-            nets.core, seen.z, y, config.priority_exponent, config.minimum_priority
+            nets.core, seen.z, y, "mean", config.priority_exponent, config.minimum_priority
         )
         return judged
 

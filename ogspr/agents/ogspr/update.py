@@ -175,7 +175,7 @@ class Update:
                 (self._networks.scale, self._networks.target_scale),
             )
         loss, priorities, numbers = self._long_term_loss(
-            self._networks.value.core, seen.z, y, config.priority_exponent, config.minimum_priority
+            self._networks.value.core, seen.z, y, "sum", config.priority_exponent, config.minimum_priority
         )
         return loss, Judgement(priorities, numbers)
 

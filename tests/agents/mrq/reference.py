@@ -143,6 +143,6 @@ def value_losses(nets, value, chance, y, settings):
     action = action_of(pre, chance.policy_uniforms, settings)
     chosen = long_term_values(nets.core, state_action(nets.core, h, action))
     return {
-        "value": huber(values[0], y) + huber(values[1], y),
+        "value": (huber(values[0], y) + huber(values[1], y)) / 2,
         "policy": -chosen.sum(0).mean() / 2 + settings.pre_activation_weight * (pre**2).mean(),
     }, lap_priority(values, y, settings)

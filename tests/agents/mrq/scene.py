@@ -237,7 +237,7 @@ def value_gradients(modules, value, chance, y, settings):
     core, policy = modules["core"], modules["policy"]
     h = core.encoder(tensor(pictures(value.frames, value.stack(0), chance.now, settings))).detach()
     z = core.state_action(h, tensor(value.actions[:, 0])).detach()
-    value_loss = sum(F.huber_loss(q, tensor(y)) for q in core.long_term(z)[:, :, 0])
+    value_loss = sum(F.huber_loss(q, tensor(y)) for q in core.long_term(z)[:, :, 0]) / 2
     pre = policy(h)
     action = torch.tanh(pre)
     if settings.discrete:
