@@ -36,11 +36,8 @@ def quickstart(out: Path | None, console: Console) -> None:
     console.print(f"the same as: ogspr train {TASK} --preset {preset}{steps} --out {command.out}")
     train(command, console)
     (path,) = run_folders(command)
-    folder = RunFolder(path)
     console.print("\nmean score of the evaluations:\n")
-    random_score = _random_policy(folder, options.agent.random_steps)
-    reference = None if random_score is None else ("random policy", random_score)
-    for line in curve(mean_scores(folder.evaluation_table), reference):
+    for line in learning_curve(RunFolder(path), options.agent.random_steps):
         console.print(line)
     console.print()
     play(
@@ -58,6 +55,13 @@ def quickstart(out: Path | None, console: Console) -> None:
     on_cpu = "" if gpu else " --preset small"
     console.print(f"next        ogspr tasks; ogspr train --help; ogspr train dmc:walker-walk{on_cpu}")
     console.print(f"            ogspr eval {path}; ogspr export {path} policy.safetensors")
+
+
+def learning_curve(folder: RunFolder, random_steps: int) -> list[str]:
+    """Lines of text; with the random policy, as far as it was seen in the first steps."""
+    random_score = _random_policy(folder, random_steps)
+    reference = None if random_score is None else ("random policy", random_score)
+    return curve(mean_scores(folder.evaluation_table), reference)
 
 
 def _random_policy(folder: RunFolder, random_steps: int) -> float | None:
