@@ -10,10 +10,20 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.protocol import Accelerator, Procedure
-from ogspr.types import UInt8Array
+from ogspr.types import Action, UInt8Array
 
 Respond = Callable[..., Tensor]
 Answer = Callable[[], npt.NDArray[np.float32]]
+
+
+def as_batch(observation: UInt8Array) -> UInt8Array:
+    """One observation (C, H, W), or several (N, C, H, W), as several."""
+    return observation if observation.ndim == 4 else observation[None]
+
+
+def actions_for(observation: UInt8Array, actions: Action) -> Action:
+    """Of the actions for `as_batch(observation)`: all, or the one that a single observation gets."""
+    return actions if observation.ndim == 4 else actions[0]
 
 
 class Actor:

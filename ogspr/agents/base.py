@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from ogspr.agents.behaviour import Behaviour
+from ogspr.agents.binding import OnReplay
 from ogspr.agents.failures import FailedUpdate, FailureWatch
-from ogspr.agents.phases import FastUpdates
+from ogspr.agents.phases import FastUpdates, Phases
 from ogspr.agents.protocol import Accelerator, State
 from ogspr.agents.state import Chance, Parts, agent_state, load_agent_state
 from ogspr.types import Action, UInt8Array
@@ -43,6 +45,10 @@ class AgentBase:
         self._failures = failures
         self._parts = parts
         self._fast = FastUpdates(accelerator, parts, failures, chance.learning)
+
+    def _on_replay(self, phases: Phases, *horizons: int) -> OnReplay:
+        """A whole update, over windows of so many steps, as the accelerator runs it."""
+        return OnReplay(partial(self._fast.whole, phases), horizons)
 
     def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
         """For an action for one observation (C, H, W), or one for each of (N, C, H, W).

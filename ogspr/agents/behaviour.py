@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ogspr.agents.acting import Actor
+from ogspr.agents.acting import Actor, actions_for, as_batch
 from ogspr.agents.actions import ActionKind
 from ogspr.agents.actor_critic import Sight, noisy_action, plain_action
 from ogspr.agents.protocol import Accelerator
@@ -47,17 +47,12 @@ class Behaviour:
 
     def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
         """For an action for one observation (C, H, W), or one for each of (N, C, H, W)."""
-        batch = observation if observation.ndim == 4 else observation[None]
+        batch = as_batch(observation)
         if explore and agent_steps < self._random_steps:
-            actions = np.stack([self._spec.sample(self._rng) for _ in batch])
-            return lambda: actions if observation.ndim == 4 else actions[0]
+            sampled = np.stack([self._spec.sample(self._rng) for _ in batch])
+            return lambda: actions_for(observation, sampled)
         answer = (self._explorer if explore else self._evaluator).ask(batch, self._rng)
-
-        def action() -> Action:
-            actions = self._actions.to_environment(answer())
-            return actions if observation.ndim == 4 else actions[0]
-
-        return action
+        return lambda: actions_for(observation, self._actions.to_environment(answer()))
 
     def vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""

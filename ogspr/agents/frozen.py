@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ogspr.agents.acting import Actor
+from ogspr.agents.acting import Actor, actions_for, as_batch
 from ogspr.agents.actions import ActionKind
 from ogspr.agents.actor_critic import Sight, plain_action
 from ogspr.agents.optimisation import copy_state
@@ -61,9 +61,8 @@ class FrozenPolicy:
 
     def act(self, observation: UInt8Array) -> Action:
         """An action for one observation (C, H, W), or one for each of (N, C, H, W); without noise."""
-        batch = observation if observation.ndim == 4 else observation[None]
-        actions = self._actions.to_environment(self._actor.ask(batch, self._no_noise)())
-        return actions if observation.ndim == 4 else actions[0]
+        vectors = self._actor.ask(as_batch(observation), self._no_noise)()
+        return actions_for(observation, self._actions.to_environment(vectors))
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """In place; ValueError where they are not of this kind of network."""

@@ -8,20 +8,18 @@ was idle.
 from __future__ import annotations
 
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import KernelBench, UpdateBench
-from ogspr.bench.update import WARM_UP, Contender, plan, ready_learners, whole_update
+from ogspr.bench.update import Contender, Plan, plan, ready_learners, timed_rounds, update_of_all
 from ogspr.bench.work import wait
 from ogspr.errors import require_positive
 from ogspr.records.files import check_csv, write_csv
@@ -84,19 +82,19 @@ def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> 
             precisions=(execution.precision,),
             learners=(bench.learners,),
             batch_sizes=() if bench.batch_size is None else (bench.batch_size,),
+            updates=bench.updates or (20 if device.type == "cuda" else 2),
+            rounds=1,
         ),
         device,
     )
     hardware = hardware_line(device)
     console.print(hardware)
     (contender,) = planned.contenders
-    count = bench.updates or (20 if device.type == "cuda" else 2)
     with (
         console.status(f"tracing {contender}"),
         ready_learners(planned, contender, console.print) as learners,
     ):
-        updates = [whole_update(learner) for learner in learners]
-        trace = _traced(updates, count, device)
+        trace = _traced(update_of_all(learners), planned, contender)
     busy = "" if trace.busy is None else f", the GPU busy for {trace.busy:.2f} of them"
     console.print(f"{contender}: {trace.milliseconds:.2f} ms an update of every learner{busy}")
     console.print(_table("kind", trace.by_kind().values()))
@@ -107,21 +105,14 @@ def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> 
     return trace
 
 
-def _traced(updates: Sequence[Callable[[], None]], count: int, device: torch.device) -> Trace:
-    def run(times: int) -> None:
-        for _ in range(times):
-            for update in updates:
-                update()
-        wait(device)
-
-    run(WARM_UP)
-    start = time.perf_counter()
-    run(count)
-    milliseconds = 1000.0 * (time.perf_counter() - start) / count
-    on_gpu = device.type == "cuda"
+def _traced(update: Callable[[], None], planned: Plan, contender: Contender) -> Trace:
+    (milliseconds,) = timed_rounds(update, planned, contender.execution)
+    count, on_gpu = planned.updates, planned.device.type == "cuda"
     activities = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     with profile(activities=activities) as profiler:
-        run(count)
+        for _ in range(count):
+            update()
+        wait(planned.device)
     spans: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in profiler.events():
         if on_gpu == (event.device_type.name == "CUDA"):

@@ -44,7 +44,7 @@ from ogspr.train.recipes import recipe
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
 
 _EPISODE = 500
-WARM_UP = 5  # updates before anything is timed: compilation, capture
+_WARM_UP = 5  # updates before anything is timed: compilation, capture
 _COUNTED_CAPACITY = 1_000  # of the replay of the update whose operations are counted
 _TASKS = {"dmc": "dmc:cheetah-run", "atari100k": "atari:Pong"}  # whose settings are used
 _SPECS = {
@@ -174,7 +174,7 @@ def _operations(planned: Plan, batch_size: int) -> int:
     """Of one update, counted where every product is one of torch's own: without graph and own kernels."""
     contender = Contender(Execution("eager", "fp32"), 1, batch_size, _COUNTED_CAPACITY)
     with ready_learners(planned, contender, announce=lambda _: None) as (learner,):
-        return floating_point_operations(whole_update(learner))
+        return floating_point_operations(_whole_update(learner))
 
 
 @contextmanager
@@ -195,13 +195,7 @@ def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateRes
     device, count = planned.device, contender.learners
     release(device)
     with ready_learners(planned, contender, console.print) as learners:
-        updates = [whole_update(learner) for learner in learners]
-
-        def update_all() -> None:
-            for update in updates:
-                update()
-
-        rounds = _timed_rounds(update_all, planned, contender.execution)
+        rounds = timed_rounds(update_of_all(learners), planned, contender.execution)
         memory = Memory.of(learners, held_memory(device), most_memory(device))
         phases = _phases(learners[0], planned, contender.execution) if count == 1 else {}
     return UpdateResult(
@@ -221,25 +215,35 @@ def _cost(result: UpdateResult) -> float:
     return result.milliseconds / (result.contender.learners * result.contender.batch_size)
 
 
-def whole_update(learner: Learner) -> Callable[[], None]:
+def _whole_update(learner: Learner) -> Callable[[], None]:
     """The last phase's end. Methods with several kinds of updates make one of each, as they do on average."""
     return list(learner.phases().values())[-1]
+
+
+def update_of_all(learners: Sequence[Learner]) -> Callable[[], None]:
+    updates = [_whole_update(learner) for learner in learners]
+
+    def update_all() -> None:
+        for update in updates:
+            update()
+
+    return update_all
 
 
 def _phases(learner: Learner, planned: Plan, execution: Execution) -> dict[str, float]:
     """Milliseconds of each phase: what an update that goes one phase further takes longer."""
     phases, before = {}, 0.0
     for name, procedure in learner.phases().items():
-        until = median(_timed_rounds(procedure, planned, execution))
+        until = median(timed_rounds(procedure, planned, execution))
         phases[name] = until - before
         before = until
     return phases
 
 
-def _timed_rounds(update: Callable[[], None], planned: Plan, execution: Execution) -> list[float]:
+def timed_rounds(update: Callable[[], None], planned: Plan, execution: Execution) -> list[float]:
     """Milliseconds an update, for each round."""
     set_matrix_precision(execution.precision)
-    for _ in range(WARM_UP):
+    for _ in range(_WARM_UP):
         update()
     rounds = []
     for _ in range(planned.rounds):

@@ -90,7 +90,7 @@ def probe(
         raise UserError(f"probing needs at least {FEWEST_EPISODES} episodes, got {episodes}.")
 
     def warn(text: str) -> None:
-        console.print(f"warning: {text}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"warning: {text}")
 
     folders = [folder for path in checked_folders(runs) for folder in _runs_in(path, warn)]
     where = usable_device(device, option="--device")
@@ -119,7 +119,7 @@ def probe(
                 write_rows(out, rows, training, episodes=episodes, seed=seed, policy=policy)
     summaries = summarise(rows)
     for line in _table(summaries, rows[0].task):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        console.print(line)
     if out is not None:
         for path in (out, *draw(summaries, rows[0].task, out)):
             console.print(f"written     {path}")
@@ -172,7 +172,7 @@ class _Study:
         steps = sum(len(recording) for recording in recordings)
         score = fmean(recording.score for recording in recordings)
         text = f"episodes of {collector}: {steps} steps, mean score {score:.1f}"
-        self.progress.console.print(text, soft_wrap=True, markup=False)
+        self.progress.console.print(text)
         return recordings
 
 

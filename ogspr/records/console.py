@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+from typing import IO
 
 from rich.console import Console
 
@@ -13,9 +14,9 @@ _LOST = (errno.EPIPE, errno.EIO, errno.ENXIO)
 _STDOUT, _STDERR = 1, 2
 
 
-def make_console(*, stderr: bool = False) -> Console:
+def make_console(*, stderr: bool = False, file: IO[str] | None = None) -> Console:
     """Prints what it is given: no guessed colours, and lines as long as they are."""
-    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _Console(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class _Console(Console):

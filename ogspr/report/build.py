@@ -118,7 +118,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     lines = [f"warning: {warning}" for warning in report.warnings]
     lines += [f"skipped {folder}: {reason}" for folder, reason in report.collection.skipped]
     for line in lines[:_MOST_LINES]:
-        console.print(line, markup=False, highlight=False)
+        console.print(line)
     if len(lines) > _MOST_LINES:
         console.print(f"... and {len(lines) - _MOST_LINES} more; all are in the page")
     found = (
@@ -130,8 +130,8 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     )
     console.print(", ".join(counted(count, word) for count, word in found))
     for line in _hints(report):
-        console.print(line, markup=False, highlight=False)
-    console.print(f"written     {out / 'report.html'}", markup=False, highlight=False)
+        console.print(line)
+    console.print(f"written     {out / 'report.html'}")
 
 
 def _hints(report: Report) -> list[str]:

@@ -90,8 +90,8 @@ def serve(paths: Sequence[Path], *, host: str, port: int, console: Console) -> N
     title = f"ogspr watch: {', '.join(path.name or str(path) for path in paths)}"
     server = make_server(Watcher(paths, title), host, port)
     address = f"http://{_shown(host)}:{server.server_address[1]}/"
-    console.print(f"watching    {', '.join(map(str, paths))}", markup=False, highlight=False)
-    console.print(f"open        {address}   (Ctrl-C ends it)", highlight=False)
+    console.print(f"watching    {', '.join(map(str, paths))}")
+    console.print(f"open        {address}   (Ctrl-C ends it)")
     if not _is_loopback(host):
         console.print("warning: everybody who can reach this machine can read these runs", style="yellow")
     with contextlib.closing(server.socket), contextlib.suppress(KeyboardInterrupt):

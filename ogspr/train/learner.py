@@ -102,13 +102,13 @@ class Learner:
             self.replay.add(self.agent.action_vector(action), step)
 
     def act(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Action:
-        with on_stream(self._stream):
-            return finite(self.agent.ask(observation, agent_steps=agent_steps, explore=explore)())
+        self.ask(observation, agent_steps=agent_steps, explore=explore)
+        return self.action()
 
-    def ask(self, observation: UInt8Array, *, agent_steps: int) -> None:
-        """For the action of the next step, with exploration; `action` waits for it."""
+    def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> None:
+        """For an action; `action` waits for it."""
         with on_stream(self._stream):
-            self._answer = self.agent.ask(observation, agent_steps=agent_steps, explore=True)
+            self._answer = self.agent.ask(observation, agent_steps=agent_steps, explore=explore)
 
     def action(self) -> Action:
         """The one that was asked for; once."""

@@ -120,7 +120,7 @@ class Trainer:
             assert self._current is not None
             agent_steps = self.progress.agent_steps
             self._switch("act")
-            self._learner.ask(self._current.observation, agent_steps=agent_steps)
+            self._learner.ask(self._current.observation, agent_steps=agent_steps, explore=True)
             self._switch("update")
             self._learner.plan_updates(agent_steps + 1)
         self._switch(Stopwatch.REST)

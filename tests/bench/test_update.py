@@ -91,7 +91,7 @@ def test_memory_that_is_nobody_elses_is_for_working():
 def test_phases_add_up_to_a_whole_update(monkeypatch):
     """The differences between updates cut off later and later; one learner alone is cut into phases."""
     ends = iter([10.0, 1.0, 3.0, 6.0, 10.0, 20.0])  # whole, then cut after each phase; then two learners
-    monkeypatch.setattr("ogspr.bench.update._timed_rounds", lambda *_: [next(ends)])
+    monkeypatch.setattr("ogspr.bench.update.timed_rounds", lambda *_: [next(ends)])
     results, _ = run(modes=("eager",), precisions=("fp32",))
     assert results[0].phases == {"sample": 1.0, "forward": 2.0, "backward": 3.0, "optimise": 4.0}
     assert sum(results[0].phases.values()) == results[0].milliseconds

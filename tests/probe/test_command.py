@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from ogspr.agents.methods import METHODS
 from ogspr.commands.probe import Collector, _groups, probe
@@ -18,6 +17,7 @@ from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.worker import InProcess
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
+from ogspr.records.console import make_console
 from ogspr.records.run import RunFolder
 from ogspr.train.policy_file import load_policy, save_policy
 from tests.probe.worlds import LENGTH, Puck
@@ -69,7 +69,7 @@ def probed(runs, console=None, **options):
         "out": None,
         "task": TASK,
     }
-    return probe(runs, console=console or Console(file=io.StringIO()), **(wanted | options))
+    return probe(runs, console=console or make_console(file=io.StringIO()), **(wanted | options))
 
 
 def digests(folder):
@@ -86,7 +86,7 @@ def whole(runs, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "probe.csv"
     screen = io.StringIO()
     before = [digests(run) for run in runs]
-    rows = probed(runs, Console(file=screen, width=200), out=out)
+    rows = probed(runs, make_console(file=screen), out=out)
     assert [digests(run) for run in runs] == before, "a run was changed"
     return rows, out, screen.getvalue()
 
@@ -153,7 +153,7 @@ def test_a_linked_run_is_named_and_not_followed(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "runs" / "seed-0")
     (tmp_path / "runs" / "seed-1").symlink_to(runs[1])
     screen = io.StringIO()
-    rows = probed([tmp_path / "runs"], Console(file=screen, width=400))
+    rows = probed([tmp_path / "runs"], make_console(file=screen))
     assert {row.seed for row in rows} == {0}
     assert f"warning: {tmp_path / 'runs' / 'seed-1'} is a link; give the folder" in screen.getvalue()
 
@@ -229,7 +229,7 @@ def test_an_out_that_cannot_be_written_is_told_before_the_work(runs, tmp_path):
     ):
         screen = io.StringIO()
         with pytest.raises(UserError, match=complaint):
-            probed(runs[:1], Console(file=screen), out=out)
+            probed(runs[:1], make_console(file=screen), out=out)
         assert not screen.getvalue()
 
 
@@ -257,7 +257,7 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(run):
     state = newest / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-1])
     screen = io.StringIO()
-    rows = probed([run], Console(file=screen, width=500))
+    rows = probed([run], make_console(file=screen))
     assert {row.agent_steps for row in rows} == {0}
     assert "cannot be used" in screen.getvalue()
     assert newest.exists()  # whoever looks changes nothing

@@ -6,9 +6,9 @@ import re
 from urllib.parse import unquote
 
 import pytest
-from rich.console import Console
 
 from ogspr.errors import UserError
+from ogspr.records.console import make_console
 from ogspr.report import build, compose
 from ogspr.report.build import make_report, write_report
 from tests.analysis.folders import MANIFEST, write_run, write_table
@@ -22,7 +22,7 @@ THOROUGH, QUICK = (100_000, 30, 256, "last", 0), (10, 2, 256, "last", 0)
 
 
 def console():
-    return Console(file=io.StringIO(), width=200)
+    return make_console(file=io.StringIO())
 
 
 def document_in(path):

@@ -9,10 +9,10 @@ import struct
 import threading
 
 import pytest
-from rich.console import Console
 
 from ogspr.analysis.runs import read_run
 from ogspr.errors import UserError
+from ogspr.records.console import make_console
 from ogspr.report import serve as module
 from ogspr.report.build import make_report
 from ogspr.report.serve import Watcher, make_server, serve
@@ -185,7 +185,7 @@ def test_other_methods_are_refused(tmp_path):
 
 
 def test_a_port_in_use_and_a_folder_that_is_none_are_told(tmp_path):
-    screen = Console(file=io.StringIO())
+    screen = make_console(file=io.StringIO())
     with served([tmp_path]) as port, pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}"):
         serve([tmp_path], host="127.0.0.1", port=port, console=screen)
     with pytest.raises(UserError, match="is no folder"):

@@ -295,7 +295,7 @@ def test_an_update_behind_a_question_changes_nothing_about_the_answer(method):
         expected = one.act(picture, agent_steps=agent_steps, explore=True)
         for _ in range(one.updates_due(agent_steps + 1)):
             one.update()
-        other.ask(picture, agent_steps=agent_steps)
+        other.ask(picture, agent_steps=agent_steps, explore=True)
         other.plan_updates(agent_steps + 1)
         assert (other.action() == expected).all()
     assert one.agent.updates == other.agent.updates > 0

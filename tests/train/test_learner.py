@@ -83,7 +83,7 @@ def test_acting_does_not_change_what_is_learned():
 def test_without_a_gpu_planned_updates_do_not_keep_an_action_waiting():
     asked, acting = make_learner(), make_learner()
     picture = np.zeros(CONTINUOUS.observation_shape, np.uint8)
-    asked.ask(picture, agent_steps=10**6)
+    asked.ask(picture, agent_steps=10**6, explore=True)
     asked.plan_updates(10**6 + 1)
     assert asked.agent.updates == 0
     assert (asked.action() == acting.act(picture, agent_steps=10**6, explore=True)).all()

@@ -12,7 +12,6 @@ from ogspr.agents.acting import Actor
 from ogspr.agents.actor_critic import plain_action
 from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import Behaviour
-from ogspr.agents.binding import OnReplay
 from ogspr.agents.drqv2 import losses
 from ogspr.agents.drqv2.config import DrQv2Config
 from ogspr.agents.drqv2.networks import (
@@ -60,7 +59,7 @@ class DrQv2Agent(AgentBase):
             lambda: networks.tensors() | update.tensors(),
             accelerator,
         )
-        self._on = OnReplay(partial(self._fast.whole, update.phases), (config.n_step,))
+        self._on = self._on_replay(update.phases, config.n_step)
 
     @property
     def value_network(self) -> ValueNetwork:

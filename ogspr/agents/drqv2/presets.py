@@ -47,8 +47,6 @@ _DOMAINS: dict[str, dict[str, Any]] = {
     "humanoid": {"learning_rate": 8e-5, "sizes": Sizes(features=100)},
     "walker": {"n_step": 1, "batch_size": 512},
 }
-
-
 # Steps that replay keeps where it does not keep a million.
 _CAPACITIES = {"dmc:quadruped-run": 100_000}
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from ogspr.agents.actions import action_kind
 from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
-from ogspr.agents.binding import OnReplay
 from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
 from ogspr.agents.mrq.config import MRQConfig
@@ -62,8 +59,8 @@ class MRQAgent(AgentBase):
             lambda: networks.tensors() | encoder.tensors() | value.tensors(),
             accelerator,
         )
-        self._encoder_on = OnReplay(partial(self._fast.whole, encoder.phases), (config.horizon,))
-        self._value_on = OnReplay(partial(self._fast.whole, value.phases), (config.n_step,))
+        self._encoder_on = self._on_replay(encoder.phases, config.horizon)
+        self._value_on = self._on_replay(value.phases, config.n_step)
 
     @property
     def parameter_count(self) -> int:

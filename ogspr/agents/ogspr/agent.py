@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from ogspr.agents.actions import action_kind
 from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
-from ogspr.agents.binding import OnReplay
 from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
 from ogspr.agents.ogspr.config import OGSPRConfig
@@ -61,9 +58,7 @@ class OGSPRAgent(AgentBase):
             lambda: networks.tensors() | update.tensors(),
             accelerator,
         )
-        self._on = OnReplay(
-            partial(self._fast.whole, update.phases), (config.n_step, config.sequence_horizon)
-        )
+        self._on = self._on_replay(update.phases, config.n_step, config.sequence_horizon)
 
     @property
     def value_network(self) -> ValueNetwork:
