@@ -34,6 +34,7 @@ DM_CONTROL = "dm_control physics.render"
 GYM_ATARI = "gymnasium AtariPreprocessing"
 ASYNC_VECTOR = "gymnasium AsyncVectorEnv"
 DRAW = "ogspr draw only"
+DRAW_WITHOUT_SHADOWS = "ogspr draw only, no shadows"
 DM_CONTROL_DRAW = "dm_control draw only"
 _CLOSE_SECONDS = 10
 
@@ -87,7 +88,7 @@ def _groups(task: str) -> list[tuple[str, ...]]:
     """The contenders of a task in comparable groups, the first of a group being the baseline."""
     suite = task.partition(":")[0]
     if suite == "dmc":
-        return [(DM_CONTROL, OURS, WORKER, ASYNC_VECTOR), (DM_CONTROL_DRAW, DRAW)]
+        return [(DM_CONTROL, OURS, WORKER, ASYNC_VECTOR), (DM_CONTROL_DRAW, DRAW, DRAW_WITHOUT_SHADOWS)]
     if suite == "atari":
         return [(GYM_ATARI, OURS, WORKER, ASYNC_VECTOR)]
     return [(OURS, WORKER, ASYNC_VECTOR)]
@@ -150,8 +151,8 @@ def _dm_control_environment(task: str) -> tuple[Any, int]:
     return env, dmc.camera_for(domain, None, env.physics.model.ncam)
 
 
-def _draw(task: str) -> Contender:
-    source = dmc.make_source(task.removeprefix("dmc:"), 0, EnvOptions())
+def _draw(task: str, shadows: bool | None = None) -> Contender:
+    source = dmc.make_source(task.removeprefix("dmc:"), 0, EnvOptions(shadows=shadows))
     source.reset()
 
     def run(frames: int) -> None:
@@ -206,6 +207,7 @@ _BUILDERS: dict[str, Callable[[str], Contender]] = {
     GYM_ATARI: _gymnasium_atari,
     ASYNC_VECTOR: _async_vector,
     DRAW: _draw,
+    DRAW_WITHOUT_SHADOWS: partial(_draw, shadows=False),
     DM_CONTROL_DRAW: _dm_control_draw,
 }
 

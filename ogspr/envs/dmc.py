@@ -52,7 +52,7 @@ EPISODE_MODEL_FIELDS = (
 
 def make_source(name: str, seed: int, options: EnvOptions) -> DmcSource:
     """The frame source for `dmc:<domain>-<task>`."""
-    options.refuse_except("dmc", "image_size", "frame_stack", "action_repeat", "camera")
+    options.refuse_except("dmc", "image_size", "frame_stack", "action_repeat", "camera", "shadows")
     known = [task.name for task in dmc_tasks()]
     if name not in known:
         raise unknown("dmc task", name, known, hint="`ogspr tasks dmc` lists them.")
@@ -81,7 +81,8 @@ class DmcSource:
             self._env._step_limit = _EPISODE_CONTROL_STEPS
         self._scale_action = _action_scaling(self._env.action_spec())
         camera = camera_for(domain, options.camera, self._env.physics.model.ncam)
-        self._renderer = FrameRenderer(self._env.physics, options.image_size, camera)
+        shadows = options.shadows is not False
+        self._renderer = FrameRenderer(self._env.physics, options.image_size, camera, shadows=shadows)
         proprioception = self._env.observation_spec().values()
         frame_stack = options.frame_stack or 3
         self.spec = EnvSpec(
@@ -98,6 +99,7 @@ class DmcSource:
                 "camera": camera,
                 "image_size": options.image_size,
                 "frame_stack": frame_stack,
+                **({} if shadows else {"shadows": False}),
             },
             versions={
                 "dm_control": version("dm_control"),
@@ -185,7 +187,7 @@ class DmcSource:
 class FrameRenderer:
     """Draws one camera of a dm_control physics into (3, size, size) frames."""
 
-    def __init__(self, physics: Any, size: int, camera: int) -> None:
+    def __init__(self, physics: Any, size: int, camera: int, *, shadows: bool = True) -> None:
         import mujoco
 
         self._mujoco = mujoco
@@ -193,6 +195,8 @@ class FrameRenderer:
         model = physics.model.ptr
         # A buffer of just the frame's size is what makes reading it back cheap.
         model.vis.global_.offwidth = model.vis.global_.offheight = size
+        if not shadows:
+            model.vis.quality.shadowsize = 0
         self._renderer = mujoco.Renderer(model, size, size)
         close_at_exit(self)
         self._camera = mujoco.MjvCamera()

@@ -21,6 +21,9 @@ class EnvOptions:
     """Simulator frames for which an action is held; if left out, 2 for dmc, 4 for atari, else 1."""
     camera: int | None = None
     """dmc only: the number of the camera; if left out, 0, for the quadruped 2."""
+    shadows: bool | None = None
+    """dmc only: whether shadows are drawn; if left out, they are. Without them drawing is several times as
+    fast; scores are then not to be compared with published ones."""
     atari_protocol: str | None = None
     """atari only: atari100k or machado2018; if left out, atari100k."""
     noops: int | None = None

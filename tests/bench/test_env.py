@@ -38,6 +38,7 @@ def test_dmc_is_measured_beside_dm_control_and_atari_beside_gymnasium():
         ("dmc:cartpole-balance", bench.ASYNC_VECTOR),
         ("dmc:cartpole-balance", bench.DM_CONTROL_DRAW),
         ("dmc:cartpole-balance", bench.DRAW),
+        ("dmc:cartpole-balance", bench.DRAW_WITHOUT_SHADOWS),
         ("atari:Pong", bench.GYM_ATARI),
         ("atari:Pong", bench.OURS),
         ("atari:Pong", bench.WORKER),

@@ -186,6 +186,23 @@ def test_a_non_finite_reward_truncates_the_episode(monkeypatch):
     env.close()
 
 
+def test_without_shadows_the_world_is_the_same_and_its_pictures_are_brighter():
+    with_them, without = (
+        make("dmc:cheetah-run", seed=0, options=EnvOptions(frame_stack=1, shadows=shadows))
+        for shadows in (None, False)
+    )
+    shaded, bright = with_them.reset().observation.astype(int), without.reset().observation.astype(int)
+    assert 0.01 < (bright != shaded).any(0).mean() < 0.3
+    assert (bright - shaded).max() > 50  # where a shadow was
+    assert bright.mean() > shaded.mean()
+    action = np.full(6, 0.5)
+    assert with_them.step(action).score == without.step(action).score
+    assert without.spec.protocol["shadows"] is False
+    assert "shadows" not in with_them.spec.protocol
+    for env in (with_them, without):
+        env.close()
+
+
 def test_cameras_that_do_not_exist_are_refused():
     with pytest.raises(UserError, match="cameras 0 to 1, got 7"):
         make("dmc:cheetah-run", seed=0, options=EnvOptions(camera=7))

@@ -1,0 +1,1 @@
+ogspr bench kernels --out results/bench-kernels/h200.csv
