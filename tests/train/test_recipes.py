@@ -31,3 +31,10 @@ def test_lengths_of_training_are_the_papers():
 def test_an_unknown_preset_gets_a_suggestion():
     with pytest.raises(UserError, match="mrq"):
         recipe("mqr", "dmc:walker-walk")
+
+
+def test_small_leaves_shadows_out_where_there_are_any():
+    assert recipe("small", "dmc:walker-walk").env.shadows is False
+    for task in ("atari:Pong", "examples.chase:make"):
+        assert recipe("small", task).env.shadows is None  # which other worlds would refuse
+    assert recipe("ogspr", "dmc:walker-walk").env.shadows is None
