@@ -30,6 +30,7 @@ from ogspr.records.files import check_csv, write_csv
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
+WORKERS = "ogspr, 10 workers at a time"  # as an evaluation plays
 DM_CONTROL = "dm_control physics.render"
 GYM_ATARI = "gymnasium AtariPreprocessing"
 ASYNC_VECTOR = "gymnasium AsyncVectorEnv"
@@ -37,6 +38,7 @@ DRAW = "ogspr draw only"
 DRAW_WITHOUT_SHADOWS = "ogspr draw only, no shadows"
 DM_CONTROL_DRAW = "dm_control draw only"
 _CLOSE_SECONDS = 10
+_WORKERS = 10
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def _groups(task: str) -> list[tuple[str, ...]]:
     """The contenders of a task in comparable groups, the first of a group being the baseline."""
     suite = task.partition(":")[0]
     if suite == "dmc":
-        return [(DM_CONTROL, OURS, WORKER, ASYNC_VECTOR), (DM_CONTROL_DRAW, DRAW, DRAW_WITHOUT_SHADOWS)]
+        return [(DM_CONTROL, OURS, WORKER, WORKERS, ASYNC_VECTOR), (DM_CONTROL_DRAW, DRAW, DRAW_WITHOUT_SHADOWS)]
     if suite == "atari":
         return [(GYM_ATARI, OURS, WORKER, ASYNC_VECTOR)]
     return [(OURS, WORKER, ASYNC_VECTOR)]
@@ -100,6 +102,29 @@ def _ours(task: str) -> Contender:
 
 def _worker(task: str) -> Contender:
     return _environment_contender(launch(task, seed=0, worker=True))
+
+
+def _workers(task: str) -> Contender:
+    """Steps of all workers count: with cores and a GPU of their own they take a tenth of the time."""
+    envs = [launch(task, seed=seed, worker=True) for seed in range(_WORKERS)]
+    rng = np.random.default_rng(0)
+    for env in envs:
+        env.reset()
+
+    def run(steps: int) -> None:
+        for done in range(0, steps, _WORKERS):
+            playing = envs[: steps - done]
+            for env in playing:
+                env.begin_step(env.spec.actions.sample(rng))
+            for env in playing:
+                if env.finish_step().last:
+                    env.reset()
+
+    def close() -> None:
+        for env in envs:
+            env.close()
+
+    return Contender(run, close)
 
 
 def _environment_contender(env: SplitStepEnvironment) -> Contender:
@@ -203,6 +228,7 @@ def _async_vector(task: str) -> Contender:
 _BUILDERS: dict[str, Callable[[str], Contender]] = {
     OURS: _ours,
     WORKER: _worker,
+    WORKERS: _workers,
     DM_CONTROL: _dm_control,
     GYM_ATARI: _gymnasium_atari,
     ASYNC_VECTOR: _async_vector,

@@ -99,6 +99,7 @@ class DmcSource:
                 "camera": camera,
                 "image_size": options.image_size,
                 "frame_stack": frame_stack,
+                # Named only where it is not as usual: runs from before there was a choice stay comparable.
                 **({} if shadows else {"shadows": False}),
             },
             versions={

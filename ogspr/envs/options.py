@@ -22,8 +22,8 @@ class EnvOptions:
     camera: int | None = None
     """dmc only: the number of the camera; if left out, 0, for the quadruped 2."""
     shadows: bool | None = None
-    """dmc only: whether shadows are drawn; if left out, they are. Without them drawing is several times as
-    fast; scores are then not to be compared with published ones."""
+    """dmc only: whether shadows are drawn; if left out, they are. Without them drawing is two to five
+    times as fast on a CPU; scores are then not to be compared with published ones."""
     atari_protocol: str | None = None
     """atari only: atari100k or machado2018; if left out, atari100k."""
     noops: int | None = None

@@ -35,6 +35,7 @@ def test_dmc_is_measured_beside_dm_control_and_atari_beside_gymnasium():
         ("dmc:cartpole-balance", bench.DM_CONTROL),
         ("dmc:cartpole-balance", bench.OURS),
         ("dmc:cartpole-balance", bench.WORKER),
+        ("dmc:cartpole-balance", bench.WORKERS),
         ("dmc:cartpole-balance", bench.ASYNC_VECTOR),
         ("dmc:cartpole-balance", bench.DM_CONTROL_DRAW),
         ("dmc:cartpole-balance", bench.DRAW),
