@@ -90,7 +90,10 @@ def _groups(task: str) -> list[tuple[str, ...]]:
     """The contenders of a task in comparable groups, the first of a group being the baseline."""
     suite = task.partition(":")[0]
     if suite == "dmc":
-        return [(DM_CONTROL, OURS, WORKER, WORKERS, ASYNC_VECTOR), (DM_CONTROL_DRAW, DRAW, DRAW_WITHOUT_SHADOWS)]
+        return [
+            (DM_CONTROL, OURS, WORKER, WORKERS, ASYNC_VECTOR),
+            (DM_CONTROL_DRAW, DRAW, DRAW_WITHOUT_SHADOWS),
+        ]
     if suite == "atari":
         return [(GYM_ATARI, OURS, WORKER, ASYNC_VECTOR)]
     return [(OURS, WORKER, ASYNC_VECTOR)]

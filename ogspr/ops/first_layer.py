@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ogspr.ops.shift import scaled_pixels, shifted_stacks
+from ogspr.ops.shift import shifted_stacks
 
 KERNEL = 3
 STRIDE = 2
@@ -45,7 +45,11 @@ def first_layer_of_stacks(
         output: Tensor = _fused(frames, slots, offsets, pad, *pixel_range, weight, bias)
         return output
     pictures = _as_cpus_like_it(shifted_stacks(frames, slots, offsets, pad))
-    return first_layer(scaled_pixels(pictures, *pixel_range), weight, bias)
+    # The weights are scaled instead of the pictures: those are far larger, and without a border of zeros
+    # the result is the same.
+    low, high = pixel_range
+    moved_bias = bias + low * weight.sum((1, 2, 3))
+    return first_layer(pictures.float(), weight * ((high - low) / 255.0), moved_bias)
 
 
 def _as_cpus_like_it(images: Tensor) -> Tensor:

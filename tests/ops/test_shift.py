@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from ogspr.ops.shift import scaled_pixels, shift_offsets, shifted_stacks
+from ogspr.ops.shift import (
+    every_pixel,
+    moved_places,
+    scaled_pixels,
+    shift_offsets,
+    shifted_stacks,
+    whole_rows_then_pixels,
+)
 from tests.ops.chi_square import check_shares
 
 
@@ -24,11 +31,14 @@ def cropped(stack: np.ndarray, down: int, right: int, pad: int) -> np.ndarray:
 @pytest.mark.parametrize("pad", [0, 1, 4])
 @pytest.mark.parametrize("shape", [(3, 9, 9), (1, 7, 12), (2, 11, 6), (1, 2, 3)])
 @pytest.mark.parametrize("frame_stack", [1, 3])
-def test_every_shift_is_padding_and_cropping_to_the_pixel(pad, shape, frame_stack):
+@pytest.mark.parametrize("choose", [every_pixel, whole_rows_then_pixels])
+def test_every_shift_is_padding_and_cropping_to_the_pixel(pad, shape, frame_stack, choose):
     frames = random_frames(20, *shape)
     offsets = np.array(list(itertools.product(range(2 * pad + 1), repeat=2)))
     slots = np.random.default_rng(1).integers(0, 20, (len(offsets), frame_stack))
-    shifted = shifted_stacks(torch.tensor(frames), torch.tensor(slots), torch.tensor(offsets), pad)
+    down, right = torch.tensor(offsets).split(1, 1)
+    rows, columns = moved_places(shape[1], down, pad), moved_places(shape[2], right, pad)
+    shifted = choose(torch.tensor(frames), torch.tensor(slots), rows, columns)
     expected = [
         cropped(np.concatenate(frames[places]), down, right, pad)
         for places, (down, right) in zip(slots, offsets, strict=True)
