@@ -20,9 +20,10 @@ from torch.profiler import ProfilerActivity, profile
 from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import KernelBench, UpdateBench
 from ogspr.bench.update import Contender, Plan, plan, ready_learners, timed_rounds, update_of_all
-from ogspr.bench.work import training_device, wait
+from ogspr.bench.work import wait
 from ogspr.errors import require_positive
 from ogspr.records.files import check_csv, write_csv
+from ogspr.train.device import ready_device
 from ogspr.train.execution import default_execution
 
 _SHOWN = 12  # kernels in the table; the csv has them all
@@ -71,7 +72,7 @@ def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> 
     require_positive(learners=bench.learners, batch_size=bench.batch_size, updates=bench.updates)
     if out is not None:
         check_csv(out)
-    device = training_device()
+    device = ready_device()
     execution = default_execution(device.type)
     planned = plan(
         UpdateBench(

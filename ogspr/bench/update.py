@@ -31,12 +31,12 @@ from ogspr.bench.work import (
     most_memory,
     operations_a_second,
     release,
-    training_device,
     wait,
 )
 from ogspr.errors import require_positive, unknown
 from ogspr.records.files import check_csv, write_csv
 from ogspr.replay import Replay
+from ogspr.train.device import ready_device
 from ogspr.train.execution import Execution, Mode, Precision
 from ogspr.train.graph import set_matrix_precision
 from ogspr.train.learner import Learner, LearnerSettings, make_learners
@@ -106,7 +106,7 @@ def bench_update(bench: UpdateBench, *, out: Path | None, console: Console) -> l
         require_positive(**{f"{name}_{i}": count for i, count in enumerate(getattr(bench, name))})
     if out is not None:
         check_csv(out)
-    device = training_device()
+    device = ready_device()
     planned = plan(bench, device)  # a misspelt name is found before anything is measured
     hardware = hardware_line(device)
     console.print(hardware)

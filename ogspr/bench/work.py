@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ogspr.train.device import best_device, use_cpu_well
 from ogspr.train.execution import Precision
 from ogspr.train.graph import set_matrix_precision
 from ogspr.train.learner import Learner
@@ -42,14 +41,6 @@ class Memory:
             replay += _replay_bytes(learner)
         working = max(0, held - networks - optimisers - replay)
         return Memory(networks, optimisers, replay, working, momentary=most - held)
-
-
-def training_device() -> torch.device:
-    """The device that training takes, made ready as training does."""
-    device = best_device()
-    if device.type == "cpu":
-        use_cpu_well()
-    return device
 
 
 def held_memory(device: torch.device) -> int:

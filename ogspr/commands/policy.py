@@ -21,7 +21,7 @@ from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
 from ogspr.records.files import check_writable
 from ogspr.records.run import RunFolder
-from ogspr.train.device import best_device
+from ogspr.train.device import ready_device
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy, save_policy
 from ogspr.types import TimeStep, UInt8Array
@@ -96,7 +96,7 @@ def play(
     video = out if out is not None else _default_video(path, policy)
     VideoFile.check(video)
     console.print(source.text)
-    acting = source.saved.made(best_device())
+    acting = source.saved.made(ready_device())
     start = partial(launch, source.task, options=source.options, worker=workers)
     players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
     recorder = VideoFile(video)
@@ -133,7 +133,7 @@ def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Eval
         ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None)
         for place in range(min(episodes, _SIDE_BY_SIDE))
     ]
-    evaluator = Evaluator(source.saved.made(best_device()), environments, episodes)
+    evaluator = Evaluator(source.saved.made(ready_device()), environments, episodes)
     try:
         evaluator.begin(Occasion(0, 0, source.saved.weights))
         while True:

@@ -15,6 +15,14 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def ready_device() -> torch.device:
+    """The best one, made ready as training does."""
+    device = best_device()
+    if device.type == "cpu":
+        use_cpu_well()
+    return device
+
+
 def usable_device(wanted: str, *, option: str) -> torch.device:
     """auto: a GPU if there is one. A UserError that names `option` where there is no such device."""
     if wanted == "cuda" and not torch.cuda.is_available():

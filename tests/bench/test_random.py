@@ -48,7 +48,7 @@ def test_a_task_that_is_not_drawn_scores_the_same(task, monkeypatch):
         return found
 
     drawn = steps(make(f"dmc:{task}", seed=3))
-    monkeypatch.setattr(dmc.FrameRenderer, "draw", lambda _: pytest.fail("a picture was drawn"))
+    monkeypatch.setattr(dmc.DmcSource, "draw", lambda _: pytest.fail("a picture was drawn"))
     undrawn = steps(bench.unseen(f"dmc:{task}", seed=3))
     for one, other in zip(drawn, undrawn, strict=True):
         assert (one.score, one.frames, one.ending) == (other.score, other.frames, other.ending)

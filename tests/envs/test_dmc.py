@@ -1,6 +1,7 @@
 """DeepMind Control against dm_control itself."""
 
 import csv
+import gc
 import os
 import subprocess
 import sys
@@ -201,6 +202,32 @@ def test_without_shadows_the_world_is_the_same_and_its_pictures_are_brighter():
     assert "shadows" not in with_them.spec.protocol
     for env in (with_them, without):
         env.close()
+
+
+@pytest.mark.parametrize("ending", ["closed", "forgotten"])
+def test_an_environment_that_ends_takes_nothing_from_another(ending):
+    """Both draw in this process; MuJoCo's own way of closing deleted the other's textures."""
+
+    def pictures(env):
+        env.reset()
+        return np.stack([env.step(np.full(1, 0.5)).observation for _ in range(3)])
+
+    ended = make("dmc:cartpole-swingup", seed=0)
+    other = make("dmc:cartpole-swingup", seed=0)
+    ended.reset()
+    other.reset()  # the last to draw
+    if ending == "closed":
+        ended.close()
+    else:
+        del ended
+        gc.collect()
+    found = pictures(other)
+    assert found.std() > 10 and (found[0] != found[-1]).any()
+    other.close()
+    fresh = make("dmc:cartpole-swingup", seed=0)
+    fresh.reset()
+    np.testing.assert_array_equal(found, pictures(fresh))
+    fresh.close()
 
 
 def test_cameras_that_do_not_exist_are_refused():
