@@ -65,7 +65,7 @@ def test_a_process_ends_with_the_same_line_and_code(ogspr_here):
         ("bench env examples.chase:make --out docs", "cannot write docs"),
         ("bench env examples.chase:make --out README.md/x.csv", "cannot write README.md"),
         ("rollout atari:Pong --atari-protocol machado", "did you mean machado2018"),
-        ("rollout atari:Pong --camera 1", "--camera has no meaning for atari"),
+        ("rollout atari:Pong --camera 1", "option camera has no meaning for atari"),
         ("rollout atari:Pong --video film.avi", "must end in .mp4 or .gif"),
         (f"rollout {WORLDS}:refusing", "this world needs a moon"),
         ("tasks qwxz", "no task name contains 'qwxz'"),

@@ -306,6 +306,34 @@ def mixed(runs: Sequence[RunResult]) -> list[str]:
     return lines
 
 
+# What the paper shows an agent, by suite; where a run does not say what it did, it did that.
+_PAPER_PROTOCOL: dict[str, dict[str, Any]] = {
+    "dmc": {"image_size": 84, "frame_stack": 3, "action_repeat": 2, "shadows": True},
+    "atari": {"image_size": 84, "frame_stack": 4, "action_repeat": 4, "preset": "atari100k"},
+}
+
+
+def unlike_the_paper(runs: Sequence[RunResult]) -> list[str]:
+    """A line for each way in which runs show their agents something else than the paper does."""
+    counts = Counter((run.suite, other) for run in runs if (other := _departures(run)))
+    return [
+        f"{counted(count, 'run')} of {suite} not by the paper's protocol: {other}; "
+        "not to be compared with its scores"
+        for (suite, other), count in sorted(counts.items())
+    ]
+
+
+def _departures(run: RunResult) -> str:
+    protocol = nested(run.manifest, "environment", "protocol")
+    if not isinstance(protocol, dict):
+        return ""
+    return ", ".join(
+        f"{name} {protocol[name]} instead of {value}"
+        for name, value in _PAPER_PROTOCOL.get(run.suite, {}).items()
+        if protocol.get(name, value) != value
+    )
+
+
 def _library(name: str, suite: str) -> Callable[[RunResult], Any]:
     """Its version in runs of the suite that depends on it."""
 

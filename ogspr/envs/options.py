@@ -48,6 +48,6 @@ class EnvOptions:
             given = getattr(self, option.name) != option.default
             if given and option.name not in usable:
                 raise UserError(
-                    f"option --{option.name.replace('_', '-')} has no meaning for {suite} environments; "
+                    f"the option {option.name.replace('_', '-')} has no meaning for {suite} environments; "
                     "leave it out."
                 )

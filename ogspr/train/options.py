@@ -34,7 +34,8 @@ class EvaluationOptions:
         require_positive(every=self.every, episodes=self.episodes, environments=self.environments)
         if self.environments > self.episodes:
             raise UserError(
-                f"{self.environments} evaluation environments for {self.episodes} episodes; use fewer."
+                f"{self.environments} evaluation environments for {self.episodes} episodes; use "
+                "fewer (--evaluation.environments)."
             )
 
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from ogspr.analysis.runs import collect, mixed, read_columns, read_run
+from ogspr.analysis.runs import collect, mixed, read_columns, read_run, unlike_the_paper
 from ogspr.errors import UserError
 from tests.analysis.folders import MANIFEST, OPTIONS, write_run, write_table
 
@@ -194,3 +194,25 @@ def test_methods_may_learn_from_signs_of_rewards_or_not(tmp_path):
         for signs in (True, False)
     ]
     assert mixed([read_run(path) for path in paths]) == []
+
+
+def test_runs_that_show_something_else_than_the_paper_are_named(tmp_path):
+    def manifest(**protocol):
+        return MANIFEST | {"environment": {"protocol": {"suite": "dmc", "action_repeat": 2} | protocol}}
+
+    small = {"image_size": 40, "action_repeat": 8, "shadows": False}
+    atari = {"environment": {"protocol": {"suite": "atari", "preset": "machado2018", "action_repeat": 4}}}
+    paths = [
+        write_run(tmp_path / "paper", {0: 1.0}, manifest=manifest(image_size=84)),
+        write_run(tmp_path / "small-1", {0: 1.0}, manifest=manifest(**small)),
+        write_run(tmp_path / "small-2", {0: 1.0}, manifest=manifest(**small)),
+        write_run(tmp_path / "atari", {0: 1.0}, task="atari:Pong", manifest=atari),
+        write_run(tmp_path / "own", {0: 1.0}, task="own.world:make", manifest=manifest(image_size=20)),
+        write_run(tmp_path / "unknown", {0: 1.0}, manifest={}),
+    ]
+    assert unlike_the_paper([read_run(path) for path in paths]) == [
+        "1 run of atari not by the paper's protocol: preset machado2018 instead of atari100k; "
+        "not to be compared with its scores",
+        "2 runs of dmc not by the paper's protocol: image_size 40 instead of 84, "
+        "action_repeat 8 instead of 2, shadows False instead of True; not to be compared with its scores",
+    ]

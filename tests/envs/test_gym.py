@@ -185,5 +185,5 @@ def test_impossible_sizes_are_refused(options):
 
 
 def test_options_that_would_do_nothing_are_refused():
-    with pytest.raises(UserError, match="--camera has no meaning for atari"):
+    with pytest.raises(UserError, match="option camera has no meaning for atari"):
         make("atari:Pong", seed=0, options=EnvOptions(camera=1))
