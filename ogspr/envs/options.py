@@ -11,25 +11,25 @@ _LARGEST_IMAGE = 2048  # beyond this some drivers cannot draw any more
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """How an environment is shown to the agent. What is left out is as in the paper."""
+    """How an environment is shown to the agent. None stands for what the paper has."""
 
     image_size: int = 84
     """Height and width of the observation in pixels."""
     frame_stack: int | None = None
-    """Frames in one observation; if left out, 3 in colour and 4 in grey."""
+    """Frames in one observation; None: 3 in colour and 4 in grey."""
     action_repeat: int | None = None
-    """Simulator frames for which an action is held; if left out, 2 for dmc, 4 for atari, else 1."""
+    """Simulator frames for which an action is held; None: 2 for dmc, 4 for atari, else 1."""
     camera: int | None = None
-    """dmc only: the number of the camera; if left out, 0, for the quadruped 2."""
+    """dmc only: the number of the camera; None: 0, for the quadruped 2."""
     shadows: bool | None = None
-    """dmc only: whether shadows are drawn; if left out, they are. Without them drawing is two to five
+    """dmc only: whether shadows are drawn; None: they are. Without them drawing is two to five
     times as fast on a CPU; scores are then not to be compared with published ones."""
     atari_protocol: str | None = None
-    """atari only: atari100k or machado2018; if left out, atari100k."""
+    """atari only: atari100k or machado2018; None: atari100k."""
     noops: int | None = None
-    """atari only: most no-op frames before an episode; if left out, as the protocol says."""
+    """atari only: most no-op frames before an episode; None: as the protocol says."""
     sign_rewards: bool | None = None
-    """atari only: whether training sees the signs of rewards instead of rewards; if left out, it does."""
+    """atari only: whether training sees the signs of rewards instead of rewards; None: it does."""
 
     def __post_init__(self) -> None:
         require_positive(
