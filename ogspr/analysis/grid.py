@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ogspr.analysis.curves import Curve, curve
-from ogspr.analysis.runs import FloatArray, RunResult, mixed, nested, unlike_the_paper
+from ogspr.analysis.runs import FloatArray, RunResult, cautions, nested
 from ogspr.analysis.wording import spaced
 from ogspr.records.structure import flat
 
@@ -114,7 +114,7 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
     """Sorts runs; says what should not be compared without a thought."""
     runs = tuple(runs)
     warnings = [f"{run.folder}: {problem}" for run in runs for problem in run.problems]
-    warnings += [*mixed(runs), *unlike_the_paper(runs)]
+    warnings += cautions(runs)
     names = method_names(runs)
     methods: dict[str, dict[str, tuple[RunResult, ...]]] = {}
     for name in dict.fromkeys(names.values()):

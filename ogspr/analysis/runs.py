@@ -291,6 +291,11 @@ def nested(tree: Any, *names: str) -> Any:
     return tree
 
 
+def cautions(runs: Sequence[RunResult]) -> list[str]:
+    """A line for everything that should not be compared without a thought."""
+    return [*mixed(runs), *unlike_the_paper(runs)]
+
+
 def mixed(runs: Sequence[RunResult]) -> list[str]:
     """A line for everything that should be the same in runs of a suite, and is not."""
     lines = []
@@ -324,9 +329,7 @@ def unlike_the_paper(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _departures(run: RunResult) -> str:
-    protocol = nested(run.manifest, "environment", "protocol")
-    if not isinstance(protocol, dict):
-        return ""
+    protocol = _protocol_of(run) or {}
     return ", ".join(
         f"{name} {protocol[name]} instead of {value}"
         for name, value in _PAPER_PROTOCOL.get(run.suite, {}).items()
@@ -347,9 +350,15 @@ def _library(name: str, suite: str) -> Callable[[RunResult], Any]:
 _NO_MATTER = ("camera", "sign_rewards")
 
 
-def _protocol(run: RunResult) -> str:
+def _protocol_of(run: RunResult) -> dict[str, Any] | None:
+    """None where the run does not say."""
     protocol = nested(run.manifest, "environment", "protocol")
-    if not isinstance(protocol, dict):
+    return protocol if isinstance(protocol, dict) else None
+
+
+def _protocol(run: RunResult) -> str:
+    protocol = _protocol_of(run)
+    if protocol is None:
         return _UNKNOWN
     return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name not in _NO_MATTER)
 

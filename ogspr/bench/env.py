@@ -30,7 +30,8 @@ from ogspr.records.files import check_csv, write_csv
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
-WORKERS = "ogspr, 10 workers at a time"  # as an evaluation plays
+_WORKERS = 10  # as an evaluation plays
+WORKERS = f"ogspr, {_WORKERS} workers at a time"
 DM_CONTROL = "dm_control physics.render"
 GYM_ATARI = "gymnasium AtariPreprocessing"
 ASYNC_VECTOR = "gymnasium AsyncVectorEnv"
@@ -38,7 +39,6 @@ DRAW = "ogspr draw only"
 DRAW_WITHOUT_SHADOWS = "ogspr draw only, no shadows"
 DM_CONTROL_DRAW = "dm_control draw only"
 _CLOSE_SECONDS = 10
-_WORKERS = 10
 
 
 @dataclass(frozen=True)

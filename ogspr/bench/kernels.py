@@ -61,7 +61,7 @@ class Trace:
     def by_kind(self) -> dict[str, Kernel]:
         """Sums, the most expensive first."""
         sums = {
-            kind: _sum(kind, [kernel for kernel in self.kernels if kernel.kind == kind])
+            kind: summed(kind, [kernel for kernel in self.kernels if kernel.kind == kind])
             for kind in {kernel.kind for kernel in self.kernels}
         }
         return dict(sorted(sums.items(), key=lambda item: -item[1].microseconds))
@@ -137,7 +137,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _sum(name: str, kernels: Sequence[Kernel]) -> Kernel:
+def summed(name: str, kernels: Sequence[Kernel]) -> Kernel:
     return Kernel(
         name, sum(kernel.calls for kernel in kernels), sum(kernel.microseconds for kernel in kernels)
     )

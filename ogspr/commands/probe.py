@@ -28,7 +28,7 @@ from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
 from ogspr.probe.runs import ProbedRun, open_run
 from ogspr.records.files import check_csv
 from ogspr.records.structure import differences, plain
-from ogspr.train.device import usable_device, use_cpu_well
+from ogspr.train.device import usable_device, use_well
 from ogspr.train.execution import Execution
 from ogspr.train.graph import set_matrix_precision
 
@@ -94,8 +94,7 @@ def probe(
 
     folders = [folder for path in checked_folders(runs) for folder in _runs_in(path, warn)]
     where = usable_device(device, option="--device")
-    if where.type == "cpu":
-        use_cpu_well()
+    use_well(where)
     set_matrix_precision(_EXECUTION.precision)
     opened = [open_run(path, warn) for path in folders]
     playing = [folder for path in collectors for folder in _runs_in(path, warn)] if collectors else folders

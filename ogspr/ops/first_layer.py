@@ -47,9 +47,8 @@ def first_layer_of_stacks(
     pictures = _as_cpus_like_it(shifted_stacks(frames, slots, offsets, pad))
     # The weights are scaled instead of the pictures: those are far larger, and without a border of zeros
     # the result is the same.
-    low, high = pixel_range
-    moved_bias = bias + low * weight.sum((1, 2, 3))
-    return first_layer(pictures.float(), weight * ((high - low) / 255.0), moved_bias)
+    scale, shift = _affine(*pixel_range, centre=0)
+    return first_layer(pictures.float(), weight * scale, bias + shift * weight.sum((1, 2, 3)))
 
 
 def _as_cpus_like_it(images: Tensor) -> Tensor:
@@ -61,10 +60,10 @@ def output_size(length: int) -> int:
     return (length - KERNEL) // STRIDE + 1
 
 
-def _affine(low: float, high: float) -> tuple[float, float]:
-    """Factor and summand that turn a centred byte into a scaled pixel."""
+def _affine(low: float, high: float, centre: int) -> tuple[float, float]:
+    """Factor and summand that turn a byte minus `centre` into a scaled pixel."""
     scale = (high - low) / 255.0
-    return scale, low + BYTE_CENTRE * scale
+    return scale, low + centre * scale
 
 
 @torch.library.custom_op("ogspr::first_layer", mutates_args=())
@@ -80,7 +79,7 @@ def _fused(
 ) -> Tensor:
     from ogspr.ops.first_layer_kernels import forward
 
-    scale, shift = _affine(low, high)
+    scale, shift = _affine(low, high, BYTE_CENTRE)
     by_frame = weight.float().reshape(weight.shape[0], slots.shape[1], -1)
     moved_bias = bias.float() + shift * by_frame.sum((1, 2))
     return forward(frames, slots, offsets, pad, by_frame, moved_bias, scale)
@@ -115,7 +114,7 @@ def _fused_gradients(
 ) -> tuple[Tensor, Tensor]:
     from ogspr.ops.first_layer_kernels import backward
 
-    scale, shift = _affine(low, high)
+    scale, shift = _affine(low, high, BYTE_CENTRE)
     products, bias_gradient = backward(frames, slots, offsets, pad, output, gradient)
     channels = slots.shape[1] * frames.shape[1]
     weight_gradient = scale * products + shift * bias_gradient[:, None, None]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS, PAPER_STEPS, Grid, Square, score_matrix
 from ogspr.analysis.normalisation import normalised
-from ogspr.analysis.runs import FloatArray, mixed, unlike_the_paper
+from ogspr.analysis.runs import FloatArray, cautions
 from ogspr.analysis.statistics import (
     bootstrap_interval,
     iqm_of_runs,
@@ -344,8 +344,7 @@ def _columns(first: str, ours: Sequence[str], paper: Sequence[str]) -> tuple[Col
 def _notes(grid: Grid, benchmark: Benchmark, at: int | None) -> str:
     """Where scores are read, and what should not be compared without a thought."""
     runs = [run for run in grid.runs if run.suite == benchmark.suite]
-    cautions = [*mixed(runs), *unlike_the_paper(runs)]
-    return " ".join([_steps_note(benchmark, at), *(f"Beware: {line}." for line in cautions)])
+    return " ".join([_steps_note(benchmark, at), *(f"Beware: {line}." for line in cautions(runs))])
 
 
 def _steps_note(benchmark: Benchmark, at: int | None) -> str:

@@ -18,8 +18,7 @@ def best_device() -> torch.device:
 def ready_device() -> torch.device:
     """The best one, made ready as training does."""
     device = best_device()
-    if device.type == "cpu":
-        use_cpu_well()
+    use_well(device)
     return device
 
 
@@ -30,8 +29,10 @@ def usable_device(wanted: str, *, option: str) -> torch.device:
     return best_device() if wanted == "auto" else torch.device(wanted)
 
 
-def use_cpu_well(threads: int | None = None) -> None:
-    """For the whole process; `threads` of torch, if not one less than cores."""
+def use_well(device: torch.device, threads: int | None = None) -> None:
+    """What a CPU needs, for the whole process; `threads` of torch, if not one less than cores."""
+    if device.type != "cpu":
+        return
     keep_freed_memory()
     # One core is left to the environments: threads that wait for each other cost more than they give.
     torch.set_num_threads(threads or max(1, usable_cores() - 1))

@@ -25,7 +25,7 @@ from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
 from ogspr.records.structure import flat, plain
-from ogspr.train.device import usable_cores, usable_device, use_cpu_well
+from ogspr.train.device import usable_cores, usable_device, use_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
@@ -118,8 +118,7 @@ class Session:
 
     def run(self) -> list[Run]:
         """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
-        if self._device.type == "cpu":
-            use_cpu_well(self._request.options.compute.threads)
+        use_well(self._device, self._request.options.compute.threads)
         with contextlib.ExitStack() as self._closing:
             with self._stop.at_once():
                 runs = self._open()
