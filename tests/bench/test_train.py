@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ogspr.bench import train as module
 from ogspr.bench.options import TrainBench
-from ogspr.bench.train import PHASES, bench_train
+from ogspr.bench.train import PHASES, TrainResult, bench_train
 from ogspr.errors import UserError
 from ogspr.train.recipes import recipe
 from tests.train.runs import TASK, tiny_options
@@ -39,6 +39,15 @@ def test_table_and_csv_hold_what_was_measured(tmp_path):
         assert all(result.phases[name] > 0 for name in PHASES)  # one evaluation is among the timed steps
     assert results[1].ratio == pytest.approx(2 * results[0].milliseconds / results[1].milliseconds)
     assert "h for 500k" in screen.file.getvalue()
+
+
+def test_the_table_fits_into_80_columns():
+    screen = Console(file=io.StringIO(), width=80)
+    phases = dict.fromkeys(PHASES, 11.11)
+    screen.print(module._table([TrainResult("ogspr", 15_402_380, 5, 118.40, 10.77, phases, 5000, 1)]))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in screen.file.getvalue()
+    row = next(line for line in screen.file.getvalue().splitlines() if line.startswith("ogspr"))
+    assert row.split() == ["ogspr", "15.40M", "5", "118.40", "10.77", *["11.11"] * 5, "22.22", "16.44"]
 
 
 def test_methods_are_measured_one_after_the_other(tmp_path):
