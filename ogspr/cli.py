@@ -460,6 +460,24 @@ def bench_train(
     return 0
 
 
+def bench_precision(
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    updates: int = 16,
+    out: Path | None = None,
+) -> int:
+    """What rounding does to the gradients of a run, against what another batch does to them.
+
+    Args:
+        folder: A run with its replay; its newest checkpoint is read, and nothing in it is changed.
+        updates: Batches that are compared.
+        out: A csv file for the numbers.
+    """
+    from ogspr.bench.precision import bench_precision as run
+
+    run(folder, updates=updates, out=out, console=make_console())
+    return 0
+
+
 def bench_random(
     tasks: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="[TASK ...]")] = [],  # noqa: B006
     episodes: int = 100,
@@ -511,5 +529,6 @@ _BENCHES: dict[str, Callable[..., int]] = {
     "update": bench_update,
     "kernels": bench_kernels,
     "train": bench_train,
+    "precision": bench_precision,
     "random": bench_random,
 }

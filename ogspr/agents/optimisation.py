@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_BETA1, _BETA2 = 0.9, 0.999
+BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-8
 # Compiled kernels that load several numbers at once need weights that begin at multiples of 16 bytes. torch
 # keeps them on disk without a note of it, and kernels made for one task crash with another whose weights
@@ -34,10 +34,10 @@ def adamw_step(
     """
     kept = skip > 0
     gradient = gradient / divisor
-    new_first = torch.lerp(gradient, first, _BETA1)
+    new_first = torch.lerp(gradient, first, BETA1)
     new_second = torch.lerp(gradient.square(), second, _BETA2)
     new_steps = steps + 1.0
-    unbiased_first = new_first / (1.0 - _BETA1**new_steps)
+    unbiased_first = new_first / (1.0 - BETA1**new_steps)
     unbiased_second = new_second / (1.0 - _BETA2**new_steps)
     decayed = parameters * (1.0 - learning_rate * weight_decay)
     moved = decayed - learning_rate * unbiased_first / (unbiased_second.sqrt() + _EPSILON)

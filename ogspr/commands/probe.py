@@ -25,12 +25,13 @@ from ogspr.probe.heads import HeadTraining
 from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage
 from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
-from ogspr.probe.runs import ProbedRun, open_run
+from ogspr.probe.runs import learned_representation
 from ogspr.records.files import check_csv
 from ogspr.records.structure import differences, plain
 from ogspr.train.device import usable_device, use_well
 from ogspr.train.execution import Execution
 from ogspr.train.graph import set_matrix_precision
+from ogspr.train.opened import OpenedRun, open_run
 
 _SIDE_BY_SIDE = 10  # environments, at most
 _ALL = 10**6
@@ -137,9 +138,9 @@ class _Study:
     progress: Progress
     names: Mapping[Path, str]  # of the methods of runs
 
-    def rows(self, runs: Sequence[ProbedRun], collectors: Sequence[Collector]) -> list[ProbeRow]:
+    def rows(self, runs: Sequence[OpenedRun], collectors: Sequence[Collector]) -> list[ProbeRow]:
         """Every run on the episodes of every collector; the predictors of all are trained side by side."""
-        representations = [run.representation(self.stage.spec, self.device) for run in runs]
+        representations = [learned_representation(run, self.stage.spec, self.device) for run in runs]
         pairs, sets = [], []
         for collector in collectors:
             recordings = self._recordings(collector)
@@ -192,7 +193,7 @@ def _environments(
             env.close()
 
 
-def _row(run: ProbedRun, method: str, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
+def _row(run: OpenedRun, method: str, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
     return ProbeRow(
         task=run.config.task,
         method=method,
@@ -228,10 +229,10 @@ def _collector(path: Path, policy: Which, task: str | None, names: Mapping[Path,
 
 
 def _groups(
-    runs: Sequence[ProbedRun], collectors: Sequence[Collector]
-) -> list[tuple[list[ProbedRun], list[Collector]]]:
+    runs: Sequence[OpenedRun], collectors: Sequence[Collector]
+) -> list[tuple[list[OpenedRun], list[Collector]]]:
     """Runs that are probed with the same collectors: those of their seed, or all where there is none."""
-    groups: dict[tuple[int, ...], list[ProbedRun]] = {}
+    groups: dict[tuple[int, ...], list[OpenedRun]] = {}
     everybody = range(len(collectors))
     for run in runs:
         own = [place for place in everybody if collectors[place].seed == run.config.seed]
@@ -240,13 +241,13 @@ def _groups(
 
 
 def _check_alike(
-    runs: Sequence[ProbedRun], collectors: Sequence[Collector], names: Mapping[Path, str]
+    runs: Sequence[OpenedRun], collectors: Sequence[Collector], names: Mapping[Path, str]
 ) -> None:
     """Refuses what cannot be compared, or would be counted twice."""
     tasks = dict.fromkeys([*(run.config.task for run in runs), *(each.source.task for each in collectors)])
     if len(tasks) > 1:
         raise UserError(f"these runs are of different tasks: {', '.join(tasks)}; probe one task at a time.")
-    shown = {str(run.path): run.env_options for run in runs} | {
+    shown = {str(run.path): run.options.env for run in runs} | {
         str(each.source.path): each.source.options for each in collectors
     }
     (first, options), *others = shown.items()

@@ -1,0 +1,41 @@
+"""Runs, opened to look at them: nothing in their folders is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ogspr.records.checkpoints import Checkpoint, Checkpoints
+from ogspr.records.run import RunFolder
+from ogspr.train.options import TrainOptions
+from ogspr.train.run_config import RunConfig, read_config
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """One run, with the newest of its checkpoints that is whole."""
+
+    path: Path
+    config: RunConfig
+    options: TrainOptions[Any]
+    checkpoint: Checkpoint
+
+    @property
+    def agent_steps(self) -> int:
+        """Of training, up to the checkpoint."""
+        return self.checkpoint.agent_steps
+
+
+def open_run(path: Path, report: Callable[[str], None]) -> OpenedRun:
+    """A UserError where it is no run, or has no checkpoint that can be used.
+
+    Args:
+        report: Told about newer checkpoints that are damaged.
+    """
+    folder = RunFolder(path)
+    config = read_config(folder)
+    options = config.train_options(str(folder.config))
+    checkpoint = Checkpoints(folder, options.keep.checkpoints).newest_to_read(report)
+    return OpenedRun(path, config, options, checkpoint)
