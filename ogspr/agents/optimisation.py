@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-BETA1, _BETA2 = 0.9, 0.999
+_BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-8
+_STEPS, _FIRST, _SECOND = "steps.", "first.", "second."  # how names in a saved state begin
 # Compiled kernels that load several numbers at once need weights that begin at multiples of 16 bytes. torch
 # keeps them on disk without a note of it, and kernels made for one task crash with another whose weights
 # begin elsewhere. 128 bytes is what a GPU reads from memory in one piece.
@@ -34,10 +35,10 @@ def adamw_step(
     """
     kept = skip > 0
     gradient = gradient / divisor
-    new_first = torch.lerp(gradient, first, BETA1)
+    new_first = torch.lerp(gradient, first, _BETA1)
     new_second = torch.lerp(gradient.square(), second, _BETA2)
     new_steps = steps + 1.0
-    unbiased_first = new_first / (1.0 - BETA1**new_steps)
+    unbiased_first = new_first / (1.0 - _BETA1**new_steps)
     unbiased_second = new_second / (1.0 - _BETA2**new_steps)
     decayed = parameters * (1.0 - learning_rate * weight_decay)
     moved = decayed - learning_rate * unbiased_first / (unbiased_second.sqrt() + _EPSILON)
@@ -119,6 +120,17 @@ class ClippedAdamW:
         return (norm / limit).clamp(min=1.0)
 
 
+def gradient_between(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Tensor | None:
+    """The gradient, clipped, of the one step that lies between two states of an optimiser.
+
+    All groups as one vector; None where it has taken no step, or several.
+    """
+    if any(after[name] - before[name] != 1 for name in after if name.startswith(_STEPS)):
+        return None
+    moments = [name for name in after if name.startswith(_FIRST)]
+    return torch.cat([(after[name] - _BETA1 * before[name]).flatten() for name in moments]) / (1.0 - _BETA1)
+
+
 def joint_gradients(
     losses: Sequence[Tensor],
     optimisers: Sequence[ClippedAdamW],
@@ -160,9 +172,9 @@ class _Group:
         second = dict(zip(self.named, self._views(self.second), strict=True))
         label = next(iter(self.named))  # a group is known by its first parameter
         return {
-            f"steps.{label}": self.steps,
-            **{f"first.{name}": view for name, view in first.items()},
-            **{f"second.{name}": view for name, view in second.items()},
+            f"{_STEPS}{label}": self.steps,
+            **{f"{_FIRST}{name}": view for name, view in first.items()},
+            **{f"{_SECOND}{name}": view for name, view in second.items()},
         }
 
     def joined(self, tensors: Sequence[Tensor]) -> Tensor:

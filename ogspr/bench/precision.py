@@ -1,15 +1,17 @@
 """`ogspr bench precision`: what rounding does to the gradients of a run, against what chance does to them.
 
-From the newest checkpoint of the run, the next update is made with batch after batch: in float32 and in every
-other precision with the same ones. AdamW's first moment tells which gradient it was given (clipped, as in
-training), whatever the method. Rounding that changes a gradient far less than another batch would is lost in
-what learning from batches averages out anyway.
+From the newest checkpoint of the run, one update of each kind is made with batch after batch: in float32, and
+with the same batches in every other precision. Gradients are what the optimisers were given, clipped as in
+training. Compared are single gradients, with how far another batch moves them as the yardstick, and
+their means, in which chance averages out and rounding may not; there the yardstick is the standard error.
+
+Code runs as it is written: compiled code rounds elsewhere, and no worse (tests/train/test_gpu.py).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -20,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from ogspr.agents.optimisation import BETA1
+from ogspr.agents.optimisation import gradient_between
 from ogspr.agents.protocol import State
 from ogspr.bench.hardware import hardware_line
+from ogspr.bench.work import release
 from ogspr.errors import UserError
 from ogspr.records.files import check_csv, write_csv
 from ogspr.records.run import RunFolder
@@ -35,21 +38,21 @@ from ogspr.train.policy_file import LAST, find_policy, load_policy
 from ogspr.train.state_file import as_tensors
 
 ANOTHER_BATCH = "fp32, another batch"
-_STEPS = re.compile(r"(\w+)_optimiser\.steps\.")
+_OPTIMISER = "_optimiser"  # how the parts of an agent's state end that are optimisers
 _SEED = 0  # decides which batches are drawn
 
-Gradient = dict[str, Tensor]  # one vector for each optimiser, by what it trains
+Gradients = dict[str, list[Tensor]]  # by what is trained: a vector for each batch
 
 
 @dataclass(frozen=True)
 class PrecisionResult:
-    """Gradients of one part of an agent compared with those in fp32, means over updates."""
+    """Gradients of one part of an agent compared with those in fp32."""
 
     part: str
     compared: str  # a precision, or ANOTHER_BATCH
-    error: float  # length of the difference, as a share of the fp32 gradient's
-    cosine: float  # of the angle between the two
-    length: float  # against the fp32 gradient's
+    error: float  # length of the difference, as a share of the fp32 gradient's; mean over batches
+    cosine: float  # of the angle between the two; mean over batches
+    mean_error: float  # the same error of the mean gradient; of ANOTHER_BATCH its standard error
 
 
 def bench_precision(run: Path, *, updates: int, out: Path | None, console: Console) -> list[PrecisionResult]:
@@ -58,21 +61,20 @@ def bench_precision(run: Path, *, updates: int, out: Path | None, console: Conso
         raise UserError(f"updates must be at least 2, to compare two batches, got {updates}.")
     if out is not None:
         check_csv(out)
-    opened = open_run(run, console.print)
+    opened = open_run(run, console.print, with_replay=True)
     device = ready_device()
+    settings = _settings(opened, device)
     hardware = hardware_line(device)
     console.print(hardware)
     console.print(f"{run}: {opened.config.preset} on {opened.config.task}, agent step {opened.agent_steps}")
-    settings = _settings(opened, device)
-    console.print(str(plan_learners(settings, 1)))
     with console.status("updates in fp32"):
-        exact = _gradients(opened, settings, updates, console)
-    results = _compared(ANOTHER_BATCH, exact[1:], exact[:-1])
+        exact = _gradients(opened, settings, updates)
+    results = by_chance(exact)
     precisions: tuple[Precision, ...] = ("tf32", "bf16") if device.type == "cuda" else ("bf16",)
     for precision in precisions:
         with console.status(f"updates in {precision}"):
             rounded = replace(settings, execution=replace(settings.execution, precision=precision))
-            results += _compared(precision, _gradients(opened, rounded, updates, console), exact)
+            results += by_rounding(precision, _gradients(opened, rounded, updates), exact)
     results.sort(key=lambda result: result.part)
     console.print(_table(results))
     if out is not None:
@@ -86,29 +88,43 @@ def _settings(run: OpenedRun, device: torch.device) -> LearnerSettings:
     spec = load_policy(find_policy(run.path, LAST)).spec
     execution = Execution("eager", "fp32", deterministic=True)
     # Frames in main memory would be drawn one update ahead, and each batch here is drawn from the same state.
-    return LearnerSettings(run.options.agent, spec, run.config.capacity, device, execution, place="device")
+    settings = LearnerSettings(
+        run.options.agent, spec, run.config.capacity, device, execution, place="device"
+    )
+    try:
+        plan_learners(settings, 1)
+    except UserError as error:
+        reason = str(error).partition(";")[0]  # what follows is advice for training
+        raise UserError(f"{run.path}: its {reason}; use a machine with more memory.") from None
+    return settings
 
 
-def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int, console: Console) -> list[Gradient]:
-    """Of the run's next update with so many batches, the same ones in every precision."""
-    found = []
+def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradients:
+    """Of one update of each kind, with so many batches, the same ones in every precision."""
+    release(settings.device)  # the replay of the precision before
+    found: Gradients = {}
     with TemporaryDirectory() as folder:
         learner = Learner(
-            settings, place="device", seed=_SEED, state_folder=Path(folder), report=console.print
+            settings, place="device", seed=_SEED, state_folder=Path(folder), report=lambda _: None
         )
         # Not the run's own random numbers: those of a GPU mean nothing to a CPU.
         generator = learner.state_dict()["generator"]
         start, replay = _load(run, learner)
+        # Not `update`, which some methods begin with a burst of others.
+        update = learner.phases()["optimise"]
         for _ in range(updates):
             learner.load_state_dict(start | {"generator": generator})
             learner.load_replay_state_dict(replay)
-            learner.update()
+            update()
             after = learner.state_dict()
             generator = after["generator"]
-            gradient = gradient_of_update(start["tensors"], after["tensors"])
-            if not gradient:
-                raise UserError(f"{run.path}: its next update is left out, because numbers are not finite.")
-            found.append(gradient)
+            for part, gradient in _by_part(start, after).items():
+                if gradient is None:
+                    raise UserError(
+                        f"{run.path}: in {settings.execution.precision} its next update of the {part} is "
+                        "left out, because numbers are not finite; there is nothing to compare."
+                    )
+                found.setdefault(part, []).append(gradient)
     return found
 
 
@@ -120,55 +136,73 @@ def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
         learner.load_replay_state_dict(replay)
         Journal(RunFolder(run.path).replay, run.checkpoint.pieces).restore(learner)
         learner.load_state_dict(agent | {"generator": learner.state_dict()["generator"]})
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"{run.checkpoint.path} does not fit the settings of its run: {error}; choose another run."
         ) from None
     return agent, replay
 
 
-def gradient_of_update(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Gradient:
-    """What every optimiser that took one step between two states of an agent was given, clipped."""
-    parts: dict[str, list[str]] = {}
-    for name in after:
-        if found := _STEPS.match(name):
-            parts.setdefault(found[1], []).append(name)
-    return {
-        part: torch.cat(
-            [
-                (after[name] - BETA1 * before[name]).flatten() / (1.0 - BETA1)
-                for name in after
-                if name.startswith(f"{part}_optimiser.first.")
-            ]
-        )
-        for part, steps in parts.items()
-        if all(after[name] - before[name] == 1 for name in steps)
-    }
+def _by_part(before: State, after: State) -> dict[str, Tensor | None]:
+    """The gradient of every optimiser's step."""
+    old, new = (_optimisers(state["tensors"]) for state in (before, after))
+    return {part: gradient_between(old[part], new[part]) for part in new}
 
 
-def _compared(name: str, found: Sequence[Gradient], exact: Sequence[Gradient]) -> list[PrecisionResult]:
+def _optimisers(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Their states, by what they train."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        if part.endswith(_OPTIMISER):
+            found.setdefault(part.removesuffix(_OPTIMISER), {})[rest] = tensor
+    return found
+
+
+def by_chance(exact: Gradients) -> list[PrecisionResult]:
+    """Each gradient against that of the next batch; the mean against its own standard error."""
     results = []
-    for part in exact[0]:
-        pairs = [
-            (ours[part].double(), right[part].double()) for ours, right in zip(found, exact, strict=True)
-        ]
-        lengths = [(ours.norm(), right.norm()) for ours, right in pairs]
-        cosines = [ours @ right / (a * b) for (ours, right), (a, b) in zip(pairs, lengths, strict=True)]
-        errors = [(ours - right).norm() / right.norm() for ours, right in pairs]
-        ratios = [a / b for a, b in lengths]
+    for part, vectors in exact.items():
+        error, cosine = _differences(vectors[1:], vectors[:-1])
+        mean = _mean(vectors)
+        squares = sum(float((vector - mean).square().sum()) for vector in vectors)
+        standard_error = math.sqrt(squares / len(vectors) / (len(vectors) - 1))
         results.append(
-            PrecisionResult(part, name, *(fmean(map(float, x)) for x in (errors, cosines, ratios)))
+            PrecisionResult(part, ANOTHER_BATCH, error, cosine, standard_error / float(mean.norm()))
         )
     return results
 
 
+def by_rounding(precision: str, found: Gradients, exact: Gradients) -> list[PrecisionResult]:
+    """Gradients in another precision against those in fp32, of the same batches."""
+    results = []
+    for part, vectors in exact.items():
+        error, cosine = _differences(found[part], vectors)
+        right = _mean(vectors)
+        mean_error = float((_mean(found[part]) - right).norm() / right.norm())
+        results.append(PrecisionResult(part, precision, error, cosine, mean_error))
+    return results
+
+
+def _differences(found: Sequence[Tensor], right: Sequence[Tensor]) -> tuple[float, float]:
+    """Mean relative error and mean cosine."""
+    pairs = [(ours.double(), theirs.double()) for ours, theirs in zip(found, right, strict=True)]
+    errors = [float((ours - theirs).norm() / theirs.norm()) for ours, theirs in pairs]
+    cosines = [float(ours @ theirs / (ours.norm() * theirs.norm())) for ours, theirs in pairs]
+    return fmean(errors), fmean(cosines)
+
+
+def _mean(vectors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(tuple(vectors)).double().mean(0)
+
+
 def _table(results: Sequence[PrecisionResult]) -> Table:
-    title = "gradients against those in fp32: difference, angle, length"
+    title = "gradients against those in fp32; error: difference, as a share of their length"
     table = Table(box=None, header_style="bold", title=title, title_justify="left")
-    for heading in ("of", "in", "error", "cosine", "length"):
+    for heading in ("of", "in", "error", "cosine", "error of the mean"):
         table.add_column(heading, justify="left" if heading in ("of", "in") else "right")
     for result in results:
-        numbers = (result.error, result.cosine, result.length)
+        numbers = (result.error, result.cosine, result.mean_error)
         table.add_row(result.part, result.compared, *(f"{number:.4f}" for number in numbers))
     return table
 
@@ -176,14 +210,14 @@ def _table(results: Sequence[PrecisionResult]) -> Table:
 def _write(
     path: Path, run: OpenedRun, updates: int, results: Sequence[PrecisionResult], hardware: str
 ) -> None:
-    header = ("task", "preset", "agent_steps", "updates", "part", "compared", "error", "cosine", "length")
+    header = ("task", "preset", "agent_steps", "updates", "part", "compared", "error", "cosine", "mean_error")
     origin = (run.config.task, run.config.preset, run.agent_steps, updates)
     rows = [
         (
             *origin,
             result.part,
             result.compared,
-            *(f"{number:.6f}" for number in (result.error, result.cosine, result.length)),
+            *(f"{number:.6f}" for number in (result.error, result.cosine, result.mean_error)),
             hardware,
         )
         for result in results

@@ -90,12 +90,12 @@ class Checkpoints:
             useless.rename(useless.with_name(f"damaged-{useless.name}"))
         return checkpoint
 
-    def newest_to_read(self, report: Callable[[str], None]) -> Checkpoint:
+    def newest_to_read(self, report: Callable[[str], None], *, with_replay: bool = False) -> Checkpoint:
         """The newest whose state is whole, for whoever only looks at it: nothing is renamed.
 
-        Its replay may be gone: that is needed to go on with the run, not to see what it has learned.
+        Its replay may be damaged or gone, unless it is asked for: to see what a run has learned takes none.
         """
-        return self._search(report, replay=None)[0]
+        return self._search(report, self._replay if with_replay else None)[0]
 
     def _search(self, report: Callable[[str], None], replay: Path | None) -> tuple[Checkpoint, list[Path]]:
         """The newest that can be used, and those after it."""

@@ -28,14 +28,15 @@ class OpenedRun:
         return self.checkpoint.agent_steps
 
 
-def open_run(path: Path, report: Callable[[str], None]) -> OpenedRun:
+def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = False) -> OpenedRun:
     """A UserError where it is no run, or has no checkpoint that can be used.
 
     Args:
         report: Told about newer checkpoints that are damaged.
+        with_replay: Whether a checkpoint is of use only with its replay.
     """
     folder = RunFolder(path)
     config = read_config(folder)
     options = config.train_options(str(folder.config))
-    checkpoint = Checkpoints(folder, options.keep.checkpoints).newest_to_read(report)
+    checkpoint = Checkpoints(folder, options.keep.checkpoints).newest_to_read(report, with_replay=with_replay)
     return OpenedRun(path, config, options, checkpoint)
