@@ -240,6 +240,7 @@ def test_atari_works_without_opengl(tmp_path):
         ("watch docs --port 99999", "cannot listen on 127.0.0.1:99999"),
         ("probe", "which runs?"),
         ("probe docs", "is no run"),
+        ("bench precision docs", "docs is no run"),
         ("bench random dmc:walker-wlak", "did you mean walker-walk"),
         ("bench random dmc:walker-walk --episodes 0", "episodes must be at least 1"),
         ("train dmc:walker-wlak --agent-steps 10", "did you mean walker-walk"),
@@ -248,6 +249,8 @@ def test_atari_works_without_opengl(tmp_path):
         ("train dmc:walker-walk --agent.discount high", "high"),
         ("train dmc:walker-walk --seeds 1 1", "seeds must be different"),
         ("train dmc:walker-walk --agent.discount 98", "discount must be from 0 to 1, got 98"),
+        ("train dmc:walker-walk --preset mrq --agent.discount 98", "discount must be from 0 to 1, got 98"),
+        ("train dmc:walker-walk --preset drqv2 --agent.random-stpes 9", "--agent.random-steps"),
         ("train dmc:walker-walk --agent-steps 0", "agent steps must be at least 1, got 0"),
         ("train dmc:walker-walk --evaluation.environments 20", "20 evaluation environments for 10 episodes"),
         ("train dmc:walker-walk --keep.checkpoint-minutes 0", "checkpoint minutes must be above 0"),
@@ -288,3 +291,5 @@ def test_the_help_of_train_shows_the_defaults_of_the_task():
     assert "default: 100000" in done.stdout  # agent steps
     assert "--agent.observation.weight" in done.stdout
     assert "--agent.observation" not in ogspr("train", "dmc:a-b", "--preset", "ogspr-op", "--help").stdout
+    assert "--agent.encoder-learning-rate" in ogspr("train", "dmc:a-b", "--preset", "mrq", "--help").stdout
+    assert "--agent.noise-steps" in ogspr("train", "dmc:a-b", "--preset", "drqv2", "--help").stdout

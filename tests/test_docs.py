@@ -1,11 +1,14 @@
 """What the documentation says is what the files say."""
 
+import csv
 import re
 import subprocess
 import sys
+from statistics import mean, stdev
 
 import pytest
 
+from ogspr.reference import read_table
 from tests.helpers.trajectories import ROOT
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -14,6 +17,22 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 def test_the_tables_in_the_docs_come_from_the_results():
     command = [sys.executable, str(ROOT / "scripts" / "update-docs"), "--check"]
     assert subprocess.run(command).returncode == 0, "run scripts/update-docs"
+
+
+def test_the_published_spread_is_that_of_the_runs_that_ship():
+    """Where they ship: DrQ-v2's."""
+    runs: dict[tuple[str, str], list[float]] = {}
+    for row in read_table("published/dmc_pixel_curves.csv"):
+        if row["method"] == "DrQ-v2":
+            runs.setdefault((f"dmc:{row['task']}", row["env_steps"]), []).append(float(row["score"]))
+    with (ROOT / "results" / "published" / "spread.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] == "DrQ-v2"]
+    assert len(rows) == 18
+    for row in rows:
+        scores = runs[row["task"], row["agent_steps"]]
+        assert int(row["runs"]) == len(scores)
+        assert float(row["mean"]) == pytest.approx(mean(scores), abs=1e-3)
+        assert float(row["standard_deviation"]) == pytest.approx(stdev(scores), abs=1e-3)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

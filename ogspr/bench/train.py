@@ -168,7 +168,7 @@ def _table(results: Sequence[TrainResult]) -> Table:
     title = "ms for one agent step of every seed, and where they go; ratio: agent steps a second"
     table = Table(box=None, header_style="bold", title=title, title_justify="left", padding=(0, 1, 0, 0))
     for heading in ("method", "params", "seeds", "ms", "ratio", *_SHOWN, "h for 500k"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+        table.add_column(heading, justify="left" if heading == "method" else "right", overflow="fold")
     for result in results:
         table.add_row(
             result.method,

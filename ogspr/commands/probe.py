@@ -24,8 +24,8 @@ from ogspr.probe.figure import draw
 from ogspr.probe.heads import HeadTraining
 from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage
+from ogspr.probe.representation import learned_representation
 from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
-from ogspr.probe.runs import learned_representation
 from ogspr.records.files import check_csv
 from ogspr.records.structure import differences, plain
 from ogspr.train.device import usable_device, use_well

@@ -5,19 +5,22 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from ogspr.agents.methods import method_of
 from ogspr.bench import train as module
 from ogspr.bench.options import TrainBench
 from ogspr.bench.train import PHASES, TrainResult, bench_train
 from ogspr.errors import UserError
 from ogspr.train.recipes import recipe
+from tests.train.learners import OTHER_METHODS
 from tests.train.runs import TASK, tiny_options
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
     def tiny_recipe(preset, task):
-        recipe(preset, task)  # says so where there is none
-        return replace(tiny_options(), agent_steps=1000)
+        method = method_of(recipe(preset, task).agent).name  # says so where there is none
+        agent = OTHER_METHODS.get(method, tiny_options().agent)
+        return tiny_options(agent=replace(agent, random_steps=30), agent_steps=1000)
 
     monkeypatch.setattr(module, "recipe", tiny_recipe)
 
@@ -44,18 +47,23 @@ def test_table_and_csv_hold_what_was_measured(tmp_path):
 def test_the_table_fits_into_80_columns():
     screen = Console(file=io.StringIO(), width=80)
     phases = dict.fromkeys(PHASES, 11.11)
-    screen.print(module._table([TrainResult("ogspr", 15_402_380, 5, 118.40, 10.77, phases, 5000, 1)]))
-    assert "\N{HORIZONTAL ELLIPSIS}" not in screen.file.getvalue()
+    numbers = (15_402_380, 5, 118.40, 10.77, phases, 5000, 1)
+    screen.print(module._table([TrainResult(name, *numbers) for name in ("ogspr", "shared-adapter")]))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in screen.file.getvalue()  # nothing is cut off
     row = next(line for line in screen.file.getvalue().splitlines() if line.startswith("ogspr"))
+    # The last phase holds two.
     assert row.split() == ["ogspr", "15.40M", "5", "118.40", "10.77", *["11.11"] * 5, "22.22", "16.44"]
+    assert sum(11.11 * len(names) for names in module._SHOWN.values()) == pytest.approx(11.11 * len(PHASES))
 
 
 def test_methods_are_measured_one_after_the_other(tmp_path):
-    path, bench = tmp_path / "train.csv", TrainBench(methods=("ogspr", "no-adapter"), seeds=(1,), warm_up=80)
-    bench_train(TASK, bench, out=path, console=console())
+    path, methods = tmp_path / "train.csv", ("ogspr", "mrq", "drqv2")
+    bench_train(TASK, TrainBench(methods=methods, seeds=(1,), warm_up=80), out=path, console=console())
     rows = list(csv.DictReader(path.open()))
-    assert [row["preset"] for row in rows] == ["ogspr", "no-adapter"]
-    assert all(int(row["parameters"]) > 1000 for row in rows)
+    assert tuple(row["preset"] for row in rows) == methods
+    sizes = [int(row["parameters"]) for row in rows]
+    assert min(sizes) > 1000
+    assert len(set(sizes)) == len(methods)  # three agents, not one
 
 
 @pytest.mark.parametrize(

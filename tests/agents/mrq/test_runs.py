@@ -15,7 +15,7 @@ from ogspr.train.execution import Execution
 from ogspr.train.signals import Stopped
 from tests.agents.mrq.scene import small_config
 from tests.train.learners import CONTINUOUS, DISCRETE, make_learner
-from tests.train.runs import TASK, Listener, assert_same_run, request, train
+from tests.train.runs import TABLES, TASK, Listener, assert_same_run, request, train
 from tests.train.test_runs import StopAfter
 
 TINY = replace(
@@ -28,8 +28,8 @@ TINY = replace(
 )
 
 
-def wanted(folder):
-    return replace(request(folder, agent=TINY, agent_steps=110), preset="mrq")
+def wanted(folder, **changes):
+    return replace(request(folder, agent=TINY, agent_steps=110, **changes), preset="mrq")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,13 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(unbroken, tmp_path):
             train(wanted(tmp_path), stop=StopAfter(rounds))
     train(wanted(tmp_path))
     assert_same_run(tmp_path / "seed-0", unbroken)
+
+
+def test_seeds_side_by_side_equal_each_alone(unbroken, tmp_path):
+    train(wanted(tmp_path, seeds=(0, 7)))
+    for name in TABLES:
+        assert (tmp_path / "seed-0" / name).read_text() == (unbroken / name).read_text()
+    assert (tmp_path / "seed-7" / "train.csv").read_text() != (unbroken / "train.csv").read_text()
 
 
 def test_both_kinds_of_updates_are_written_down(unbroken):

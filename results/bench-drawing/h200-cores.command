@@ -1,1 +1,0 @@
-MUJOCO_GL=osmesa LP_NUM_THREADS=1 ogspr bench env dmc:cheetah-run --steps 20 --rounds 5 --out results/bench-drawing/h200-cores.csv

@@ -1,1 +1,0 @@
-ogspr bench env dmc:cheetah-run --steps 200 --rounds 5 --out results/bench-drawing/h200.csv
