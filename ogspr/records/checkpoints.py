@@ -85,7 +85,7 @@ class Checkpoints:
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint:
         """The newest that is whole; says what is wrong with newer ones. A UserError where there is none."""
-        checkpoint, damaged = self._search(report, self._replay)
+        checkpoint, damaged = self._search(report, self._replay, "start a new run with another --out")
         for useless in damaged:  # so that they are not counted among those to keep
             useless.rename(useless.with_name(f"damaged-{useless.name}"))
         return checkpoint
@@ -95,10 +95,12 @@ class Checkpoints:
 
         Its replay may be damaged or gone, unless it is asked for: to see what a run has learned takes none.
         """
-        return self._search(report, self._replay if with_replay else None)[0]
+        return self._search(report, self._replay if with_replay else None, "choose another run")[0]
 
-    def _search(self, report: Callable[[str], None], replay: Path | None) -> tuple[Checkpoint, list[Path]]:
-        """The newest that can be used, and those after it."""
+    def _search(
+        self, report: Callable[[str], None], replay: Path | None, advice: str
+    ) -> tuple[Checkpoint, list[Path]]:
+        """The newest that can be used, and those after it; `advice`: what to do where there is none."""
         self._report_missing(report)
         found = sorted(self._all(), key=_sequence, reverse=True)
         damaged: list[Path] = []
@@ -111,7 +113,6 @@ class Checkpoints:
         where = self._folder
         none_usable = f"none of {len(found)} checkpoints in {where} can be used"
         tried = none_usable if found else f"no checkpoint is in {where}"
-        advice = "choose another run" if replay is None else "start a new run with another --out"
         raise UserError(f"{tried}; put a whole one back, or {advice}.")
 
     def clean_up(self) -> None:
