@@ -1,5 +1,7 @@
 """Runs opened to look at them."""
 
+import shutil
+
 import pytest
 
 from ogspr.errors import UserError
@@ -10,14 +12,22 @@ from tests.train.runs import request, tiny_options, train
 from tests.train.test_runs import StopAfter
 
 
-@pytest.fixture
-def run(tmp_path):
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
     """Stopped once, so that it has a checkpoint from before its last one."""
-    wanted = request(tmp_path, keep=KeepOptions(checkpoint_minutes=100.0, checkpoints=5))
+    folder = tmp_path_factory.mktemp("run")
+    wanted = request(folder, keep=KeepOptions(checkpoint_minutes=100.0, checkpoints=5))
     with pytest.raises(Stopped):
         train(wanted, stop=StopAfter(60))
     train(wanted)
     return wanted.folders[0]
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+    """A copy that may be damaged."""
+    shutil.copytree(finished_run, tmp_path / "run")
+    return tmp_path / "run"
 
 
 def contents(folder):
