@@ -107,17 +107,14 @@ def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradi
         learner = Learner(
             settings, place="device", seed=_SEED, state_folder=Path(folder), report=lambda _: None
         )
-        # Not the run's own random numbers: those of a GPU mean nothing to a CPU.
-        generator = learner.state_dict()["generator"]
         start, replay = _load(run, learner)
         # Not `update`, which some methods begin with a burst of others.
         update = learner.phases()["optimise"]
         for _ in range(updates):
-            learner.load_state_dict(start | {"generator": generator})
+            learner.load_state_dict(start)
             learner.load_replay_state_dict(replay)
             update()
             after = learner.state_dict()
-            generator = after["generator"]
             for part, gradient in _by_part(start, after).items():
                 if gradient is None:
                     raise UserError(
@@ -125,6 +122,7 @@ def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradi
                         "left out, because numbers are not finite; there is nothing to compare."
                     )
                 found.setdefault(part, []).append(gradient)
+            start["generator"] = after["generator"]  # another batch next
     return found
 
 
@@ -132,10 +130,12 @@ def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
     """Puts what the run has stored into the learner; the states of its agent and of its replay."""
     saved = run.checkpoint.state()
     try:
-        agent, replay = as_tensors(saved["learner"]), as_tensors(saved["replay"])
+        # Not the run's own random numbers: those of a GPU mean nothing to a CPU.
+        agent = as_tensors(saved["learner"]) | {"generator": learner.state_dict()["generator"]}
+        replay = as_tensors(saved["replay"])
         learner.load_replay_state_dict(replay)
         Journal(RunFolder(run.path).replay, run.checkpoint.pieces).restore(learner)
-        learner.load_state_dict(agent | {"generator": learner.state_dict()["generator"]})
+        learner.load_state_dict(agent)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"{run.checkpoint.path} does not fit the settings of its run: {error}; choose another run."
