@@ -140,6 +140,11 @@ def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
         raise UserError(
             f"{run.checkpoint.path} does not fit the settings of its run: {error}; choose another run."
         ) from None
+    if not learner.replay.valid_starts(learner.replay.shape.longest_horizon):
+        raise UserError(
+            f"{run.path}: at agent step {run.agent_steps}, its newest checkpoint, it has no steps to learn from; "
+            "train it further."
+        )
     return agent, replay
 
 

@@ -104,6 +104,11 @@ def test_no_run_is_told(tmp_path):
         compared(tmp_path)
 
 
+def test_a_run_that_has_hardly_begun_is_told(tmp_path):
+    with pytest.raises(UserError, match="at agent step 2, .* no steps to learn from; train it further"):
+        compared(trained(tmp_path, agent_steps=2))
+
+
 def test_one_update_is_too_few(finished_run):
     with pytest.raises(UserError, match="at least 2"):
         compared(finished_run, updates=1)

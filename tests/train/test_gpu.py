@@ -104,14 +104,11 @@ def test_compiled_and_graph_round_no_worse_than_eager(precision, case):
 def test_gpu_and_cpu_learn_the_same_in_fp32():
     """Same weights and, by chance put equal, the same batch: the losses of the first update agree."""
     on_gpu, on_cpu = learner_on_gpu("eager", "fp32"), make_learner()
-    for learner in (on_gpu, on_cpu):
-        learner.load_state_dict(on_cpu.state_dict() | {"generator": learner.state_dict()["generator"]})
-    noise = {}
-    for learner in (on_gpu, on_cpu):
-        agent = learner.agent
-        drawn = noise.setdefault("noise", agent._update._draw_noise())
-        moved = type(drawn)(*(part.to(agent._device) for part in drawn))
-        agent._update._draw_noise = lambda moved=moved: moved
+    on_gpu.load_state_dict(on_cpu.state_dict() | {"generator": on_gpu.state_dict()["generator"]})
+    drawn = on_cpu.agent._update._draw_noise()
+    for learner, device in ((on_gpu, "cuda"), (on_cpu, "cpu")):
+        moved = type(drawn)(*(part.to(device) for part in drawn))
+        learner.agent._update._draw_noise = lambda moved=moved: moved
         learner.update()
     gpu, cpu = on_gpu.metrics(), on_cpu.metrics()
     for name in cpu:
