@@ -142,8 +142,8 @@ def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
         ) from None
     if not learner.replay.valid_starts(learner.replay.shape.longest_horizon):
         raise UserError(
-            f"{run.path}: at agent step {run.agent_steps}, its newest checkpoint, it has no steps to learn from; "
-            "train it further."
+            f"{run.path}: at agent step {run.agent_steps}, its newest checkpoint, it has no steps to learn "
+            "from; train it further."
         )
     return agent, replay
 

@@ -105,7 +105,7 @@ def test_no_run_is_told(tmp_path):
 
 
 def test_a_run_that_has_hardly_begun_is_told(tmp_path):
-    with pytest.raises(UserError, match="at agent step 2, .* no steps to learn from; train it further"):
+    with pytest.raises(UserError, match=r"at agent step 2, .* no steps to learn from; train it further"):
         compared(trained(tmp_path, agent_steps=2))
 
 
