@@ -443,7 +443,7 @@ def bench_kernels(
 
 
 def bench_train(
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = "dmc:cheetah-run",
     bench: tyro.conf.OmitArgPrefixes[TrainBench] = _DEFAULT_TRAIN_BENCH,
     out: Path | None = None,
 ) -> int:

@@ -40,3 +40,24 @@ def require_positive(**values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < 1:
             raise UserError(f"{name.replace('_', ' ')} must be at least 1, got {value}.")
+
+
+def require_share(**values: float) -> None:
+    for name, value in values.items():
+        if not 0.0 <= value <= 1.0:
+            raise UserError(f"{name.replace('_', ' ')} must be from 0 to 1, got {value}.")
+
+
+def require_above_zero(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0.0:
+            raise UserError(f"{name.replace('_', ' ')} must be above 0, got {value}.")
+
+
+def require_middle(**counts: int) -> None:
+    """Refuses numbers of bins of which none is in the middle, at zero."""
+    for name, count in counts.items():
+        if count < 3 or count % 2 == 0:
+            raise UserError(
+                f"{name.replace('_', ' ')} must be odd, so that one is at zero, and at least 3, got {count}."
+            )

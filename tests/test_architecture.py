@@ -61,6 +61,16 @@ def test_a_forbidden_import_would_be_seen(tmp_path):
     assert imported_modules(file) == {"cli", "bench"}
 
 
+def test_training_knows_no_method():
+    """But for `recipes`, which holds the preset for laptops: a method is an entry in `agents/methods.py`."""
+    methods = {path.name for path in (PACKAGE / "agents").iterdir() if (path / "config.py").exists()}
+    assert methods == {"ogspr", "mrq", "drqv2"}
+    files = set((PACKAGE / "train").rglob("*.py")) - {PACKAGE / "train" / "recipes.py"}
+    for path in files:
+        named = re.findall(r"ogspr\.agents\.(\w+)", path.read_text())
+        assert not methods & set(named), path
+
+
 @pytest.mark.parametrize("library", ["torch", "matplotlib"])
 def test_environments_are_numpy_only(library):
     """Workers import `envs`: a heavy library there would cost every one of them."""

@@ -55,7 +55,7 @@ class TrainBench:
     """What is measured."""
 
     methods: tuple[str, ...] = ("ogspr",)
-    """The presets: `ogspr mrq drqv2` is the paper's Table 5."""
+    """The presets: `ogspr anonmethod mrq drqv2` are those of the paper's Table 5 that can be trained here."""
     seeds: tuple[int, ...] = ()
     """Numbers of seeds in one process; if left out, 1, 2, 3 and 5, on a CPU 1."""
     steps: int | None = None

@@ -181,6 +181,7 @@ class AtariSource:
 
         pooled = np.maximum(*self._screens)
         size = (self._image_size, self._image_size)
+        # By area, as meant; in the code of SPR the flag lands in another argument, and it is bilinear there.
         return cast(UInt8Array, cv2.resize(pooled, size, interpolation=cv2.INTER_AREA)[None])
 
 

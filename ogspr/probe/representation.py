@@ -16,7 +16,10 @@ def learned_representation(run: OpenedRun, spec: EnvSpec, device: torch.device) 
     """Frozen, as it is in the checkpoint; a UserError where that is of other networks."""
     make = METHODS[run.config.method].representation
     if make is None:
-        raise UserError(f"{run.path}: the method {run.config.method} has no representation to probe.")
+        raise UserError(
+            f"{run.path}: the method {run.config.method} has no representation to probe; "
+            "it can collect for others (--collectors)."
+        )
     try:
         tensors = as_tensors(run.checkpoint.state()["learner"]["tensors"])
         return make(run.options.agent, spec, tensors, device=device)

@@ -290,7 +290,7 @@ def test_the_same_run_twice(runs):
 
 def test_a_method_that_has_no_representation(runs, monkeypatch):
     monkeypatch.setitem(METHODS, "ogspr", replace(METHODS["ogspr"], representation=None))
-    with pytest.raises(UserError, match="ogspr has no representation to probe"):
+    with pytest.raises(UserError, match=r"ogspr has no representation to probe; .*--collectors"):
         probed(runs[:1])
 
 

@@ -26,7 +26,7 @@ from ogspr.agents.drqv2.policy import policy_parts
 from ogspr.agents.drqv2.update import Update
 from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
-from ogspr.agents.protocol import Accelerator, Step, WindowSource
+from ogspr.agents.protocol import Accelerator, State, Step, WindowSource
 from ogspr.agents.state import Chance
 from ogspr.types import Action, EnvSpec, UInt8Array
 
@@ -60,6 +60,7 @@ class DrQv2Agent(AgentBase):
             accelerator,
         )
         self._on = self._on_replay(update.phases, config.n_step)
+        self._set_noise()
 
     @property
     def value_network(self) -> ValueNetwork:
@@ -97,15 +98,20 @@ class DrQv2Agent(AgentBase):
 
     def update(self, replay: WindowSource) -> None:
         """One update of all networks from `replay`, which is the same one at every call."""
-        step = self._on(replay)
-        self._update.noise_scale.fill_(self.config.noise_scale(self._steps_at_update))
-        step()
+        self._on(replay)()
         self.updates += 1
+        self._set_noise()
 
-    @property
-    def _steps_at_update(self) -> int:
-        """Agent steps that were over when the next update is due; so that nobody has to save them."""
-        return self.config.random_steps + self.updates * self.config.steps_per_update
+    def load_state_dict(self, state: State) -> None:
+        """In place: what was captured before goes on with the loaded numbers. ValueError: nothing changed."""
+        super().load_state_dict(state)
+        self._set_noise()
+
+    def _set_noise(self) -> None:
+        """For the next update: its agent steps follow from its number, so that nobody has to save them."""
+        agent_steps = self.config.random_steps + self.updates * self.config.steps_per_update
+        self._noise_scale = self.config.noise_scale(agent_steps)
+        self._update.noise_scale.fill_(self._noise_scale)
 
     def phases(self, replay: WindowSource) -> dict[str, Step]:
         """An update cut off after each of its phases, for measuring; only the last one learns."""
@@ -113,7 +119,7 @@ class DrQv2Agent(AgentBase):
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call, the noise of the next update, and more. Waits for the device."""
-        return self._update.metrics() | {"noise_scale": self.config.noise_scale(self._steps_at_update)}
+        return self._update.metrics() | {"noise_scale": self._noise_scale}
 
     def set_learning_rate(self, rate: float) -> None:
         """Of both optimisers, from the next update on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ogspr.errors import UserError, require_positive
+from ogspr.errors import require_above_zero, require_positive, require_share
 from ogspr.ops.exploration import linear_schedule
 
 
@@ -58,10 +58,8 @@ class DrQv2Config:
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
 
     def __post_init__(self) -> None:
-        for name in ("discount", "target_rate"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise UserError(f"{name.replace('_', ' ')} must be from 0 to 1, got {value}.")
+        require_share(discount=self.discount, target_rate=self.target_rate)
+        require_above_zero(learning_rate=self.learning_rate)
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,

@@ -12,12 +12,14 @@ What the paper leaves open, and what is done here:
 - Atari has the settings of every other suite, in the spirit of the paper: 10k random steps, then one update
   a step. Rewards are not clipped to their signs there, as OG-SPR's are: units and bins take their place.
 - The loss of the values is the mean over both, and the limit of 20 is on its gradient.
+- The encoder's batches are drawn by priority, as those of the values are.
 
 What is known of the authors' code and is not done here:
 
 - There, a builtin function stands where a flag says whether an environment is for evaluation, so that
-  training on Atari takes random actions as evaluation does. Here, actions are random at the start of training
-  only, later ones have the noise of exploration, and evaluation has none at all.
+  training on Atari takes random actions as evaluation does, and would fail where rewards are to be clipped.
+  Here, actions are random at the start of training only, later ones have the noise of exploration, and
+  evaluation has none at all; `--env.sign-rewards` clips rewards.
 - There, Atari has sticky actions and no no-ops at the start. Here, it has the protocol of the run, by default
   that of Atari100k, like all methods.
 - There, the two-hot code of a reward beyond its bins reads past their end. Here, such a reward counts as the

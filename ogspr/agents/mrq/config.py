@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ogspr.errors import UserError, require_positive
+from ogspr.errors import require_above_zero, require_middle, require_positive, require_share
 
 
 def run_settings(task: str) -> dict[str, Any]:
@@ -101,13 +101,15 @@ class MRQConfig:
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.discount <= 1.0:
-            raise UserError(f"discount must be from 0 to 1, got {self.discount}.")
+        require_share(discount=self.discount)
+        require_above_zero(learning_rate=self.learning_rate, encoder_learning_rate=self.encoder_learning_rate)
+        require_middle(reward_bins=self.reward_bins)
         require_positive(
             horizon=self.horizon,
             n_step=self.n_step,
             batch_size=self.batch_size,
             target_period=self.target_period,
+            updates_per_step=self.updates_per_step,
             tolerated_failures=self.tolerated_failures,
         )
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ogspr.agents.ogspr.adapters import TWO, Adapters
 from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
-from ogspr.errors import UserError, require_positive
+from ogspr.errors import require_above_zero, require_positive, require_share
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"  # and of the actor's
@@ -100,12 +100,13 @@ class OGSPRConfig:
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.discount <= 1.0:
-            raise UserError(f"discount must be from 0 to 1, got {self.discount}.")
+        require_share(discount=self.discount)
+        require_above_zero(learning_rate=self.learning_rate)
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,
             target_period=self.target_period,
+            updates_per_step=self.updates_per_step,
             tolerated_failures=self.tolerated_failures,
         )
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ogspr.agents.ogspr.adapters import Adapters
+from ogspr.errors import require_middle
 from ogspr.nets.decoder import FrameDecoder
 from ogspr.nets.mlp import MLP
 from ogspr.ops.shift import scaled_pixels
@@ -120,6 +121,9 @@ class ShortTermValue:
     """Bins of the two-hot code."""
     limit: float = 10.0
     """symexp of it is the largest return that can be told apart: 22 025."""
+
+    def __post_init__(self) -> None:
+        require_middle(short_term_value_bins=self.bins)
 
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
         return TwoHotHead(sizes.representation, sizes.hidden, self.bins, self.limit)

@@ -66,6 +66,21 @@ def test_updates_have_the_noise_of_the_agent_step_they_follow():
     assert agent.metrics()["noise_scale"] == pytest.approx(1 - 0.9 * 0.38)
 
 
+def test_a_loaded_agent_is_measured_with_the_noise_of_its_next_update():
+    source, replay = scene()
+    loaded, _ = scene()
+    loaded.updates = 0  # a new one, in which nothing tells how far the other has come
+    loaded.load_state_dict(source.state_dict())
+    loaded.phases(replay)["optimise"]()
+    measured = weights_of(loaded)
+    source.update(replay)
+    assert measured == weights_of(source)
+
+
+def weights_of(agent):
+    return {name: weight.tolist() for name, weight in agent.policy.named_parameters()}
+
+
 def silent(agent):
     """An agent whose policy means zero, whatever it sees."""
     with torch.no_grad():
@@ -142,6 +157,7 @@ def test_the_table_of_difficulties_names_tasks_that_exist():
         ({"noise_steps": 0}, "noise steps must be at least 1"),
         ({"discount": 1.5}, "discount must be from 0 to 1"),
         ({"target_rate": -0.1}, "target rate must be from 0 to 1"),
+        ({"learning_rate": 0.0}, "learning rate must be above 0"),
     ],
 )
 def test_configurations_that_make_no_sense_are_refused(changes, complaint):

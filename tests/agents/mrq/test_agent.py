@@ -280,6 +280,10 @@ def test_the_method_is_found_by_preset_and_by_configuration():
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"target_period": 0}, "target period must be at least 1"),
         ({"discount": 1.5}, "discount must be from 0 to 1"),
+        ({"learning_rate": -1.0}, "learning rate must be above 0"),
+        ({"encoder_learning_rate": 0.0}, "encoder learning rate must be above 0"),
+        ({"updates_per_step": 0}, "updates per step must be at least 1"),
+        ({"reward_bins": 64}, "reward bins must be odd"),
     ],
 )
 def test_configurations_that_make_no_sense_are_refused(changes, complaint):

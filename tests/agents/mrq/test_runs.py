@@ -54,6 +54,14 @@ def test_seeds_side_by_side_equal_each_alone(unbroken, tmp_path):
     assert (tmp_path / "seed-7" / "train.csv").read_text() != (unbroken / "train.csv").read_text()
 
 
+def test_discrete_actions_and_terminals_are_learned_in_a_whole_run_too(tmp_path):
+    train(wanted(tmp_path, task="tests.helpers.worlds:counter"))
+    last = list(read_rows(tmp_path / "seed-0" / "train.csv"))[-1]
+    assert np.isfinite([float(last[f"{name}_loss"]) for name in ("value", "policy", "encoder", "done")]).all()
+    assert float(last["done_loss"]) > 0.0  # its episodes end after ten steps
+    assert len(list(read_rows(tmp_path / "seed-0" / "eval.csv"))) == 4 * 3
+
+
 def test_both_kinds_of_updates_are_written_down(unbroken):
     rows = list(read_rows(unbroken / "train.csv"))
     losses = [
