@@ -150,12 +150,15 @@ def _train(arguments: list[str]) -> int:
     preset = _value_of("--preset", arguments)
     paths = Path(config) if config else None, Path(resume) if resume else None
 
+    # Which options there are depends on the preset: who is sent to the help should find them there.
+    program = f"{_PROGRAM} train" + (f" --preset {preset}" if preset else "")
+
     def parsed(task: str) -> Any:
         base = defaults(task, preset, *paths)
         kind: Any = TrainCommand[type(base.options.agent)]  # type: ignore[misc]
         return base.task, tyro.cli(
             kind,
-            prog=f"{_PROGRAM} train",
+            prog=program,
             description=_TRAIN_DESCRIPTION,
             default=base,
             args=arguments,

@@ -28,7 +28,7 @@ def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> User
     close = difflib.get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)
     if close:
         advice = f"did you mean {' or '.join(lowered[name] for name in close)}?"
-    elif len(candidates) <= 8:
+    elif len(candidates) <= 12:
         advice = f"known: {', '.join(candidates)}."
     else:
         advice = "nothing similar is known."
@@ -48,10 +48,10 @@ def require_share(**values: float) -> None:
             raise UserError(f"{name.replace('_', ' ')} must be from 0 to 1, got {value}.")
 
 
-def require_above_zero(**values: float) -> None:
+def require_not_negative(**values: float) -> None:
     for name, value in values.items():
-        if not value > 0.0:
-            raise UserError(f"{name.replace('_', ' ')} must be above 0, got {value}.")
+        if not value >= 0.0:
+            raise UserError(f"{name.replace('_', ' ')} must be at least 0, got {value}.")
 
 
 def require_middle(**counts: int) -> None:

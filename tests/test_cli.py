@@ -3,12 +3,14 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from ogspr.cli import main
+from ogspr.train.recipes import recipe_names
 from tests.helpers.trajectories import ROOT
 
 WORLDS = "tests.helpers.worlds"
@@ -245,6 +247,10 @@ def test_atari_works_without_opengl(tmp_path):
         ("bench random dmc:walker-walk --episodes 0", "episodes must be at least 1"),
         ("train dmc:walker-wlak --agent-steps 10", "did you mean walker-walk"),
         ("train dmc:walker-walk --preset ogsrp", "unknown preset 'ogsrp'; did you mean ogspr"),
+        ("train dmc:walker-walk --preset xyz", "known: adapter2-only, anonmethod, drqv2"),
+        ("train dmc:walker-walk --preset drqv2 --agent.exploration-noise 1", "train --preset drqv2 --help"),
+        ("train cheetah-run", "for example dmc:cheetah-run"),
+        ("train pong", "for example atari:Pong"),
         ("train dmc:walker-walk --agent.discont 0.9", "--agent.discount"),
         ("train dmc:walker-walk --agent.discount high", "high"),
         ("train dmc:walker-walk --seeds 1 1", "seeds must be different"),
@@ -252,7 +258,7 @@ def test_atari_works_without_opengl(tmp_path):
         ("train dmc:walker-walk --preset mrq --agent.discount 98", "discount must be from 0 to 1, got 98"),
         ("train dmc:walker-walk --preset drqv2 --agent.random-stpes 9", "--agent.random-steps"),
         ("train dmc:walker-walk --agent.updates-per-step 0", "updates per step must be at least 1, got 0"),
-        ("train dmc:walker-walk --agent.learning-rate 0", "learning rate must be above 0, got 0"),
+        ("train dmc:walker-walk --agent.learning-rate -1", "learning rate must be at least 0, got -1"),
         ("train dmc:walker-walk --agent.short-term-value.bins 64", "short term value bins must be odd"),
         ("bench train --methods ogspr mrqq", "unknown preset 'mrqq'; did you mean mrq"),
         ("train dmc:walker-walk --agent-steps 0", "agent steps must be at least 1, got 0"),
@@ -297,3 +303,9 @@ def test_the_help_of_train_shows_the_defaults_of_the_task():
     assert "--agent.observation" not in ogspr("train", "dmc:a-b", "--preset", "ogspr-op", "--help").stdout
     assert "--agent.encoder-learning-rate" in ogspr("train", "dmc:a-b", "--preset", "mrq", "--help").stdout
     assert "--agent.noise-steps" in ogspr("train", "dmc:a-b", "--preset", "drqv2", "--help").stdout
+
+
+def test_the_help_of_train_names_every_preset():
+    done = ogspr("train", "--help", COLUMNS="200")
+    about = done.stdout.partition("--preset")[2].partition("--seeds")[0]
+    assert set(recipe_names()) <= set(re.findall(r"[\w-]+", about))

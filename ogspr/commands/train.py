@@ -36,7 +36,8 @@ class TrainCommand(Generic[ConfigT]):
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
     preset: str = DEFAULT_PRESET
-    """Where all other options start from: a variant of the paper, mrq, drqv2, or small, which suits a CPU."""
+    """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr:
+    ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only, anonmethod."""
     seeds: tuple[int, ...] = (0,)
     """One run for each, side by side on one device."""
     out: Path | None = None

@@ -14,6 +14,7 @@ from ogspr.envs import atari, dmc, gl, gym
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
+from ogspr.envs.tasks import atari_games, dmc_tasks
 from ogspr.envs.worker import InProcess, WorkerEnvironment
 from ogspr.errors import UserError, unknown
 
@@ -38,7 +39,7 @@ def make(name: str, *, seed: int, training: bool = False, options: EnvOptions | 
     if not separator or not suite or not rest:
         raise UserError(
             f"'{name}' is no environment name; expected dmc:<domain>-<task>, atari:<Game>, gym:<id> "
-            "or module.path:factory, for example dmc:walker-walk."
+            f"or module.path:factory, for example {_with_suite(name)}."
         )
     if suite in _SUITES:
         return _SUITES[suite](rest, seed, training, options)
@@ -60,6 +61,13 @@ def launch(
     if name.startswith("dmc:"):
         gl.activate()  # once here, instead of a trial in every worker
     return WorkerEnvironment(build, name)
+
+
+def _with_suite(name: str) -> str:
+    """What was perhaps meant by a name without its suite; else any name."""
+    known = [f"dmc:{task.name}" for task in dmc_tasks()] + [f"atari:{game.name}" for game in atari_games()]
+    meant = (task for task in known if task.partition(":")[2].lower() == name.strip(":").lower())
+    return next(meant, "dmc:walker-walk")
 
 
 def _from_factory(module_name: str, factory_name: str, seed: int, options: EnvOptions) -> Environment:

@@ -35,7 +35,7 @@ class RunConfig:
         """A line for each setting that decides results and would be another one."""
         lines = [
             line
-            for name in ("task", "method", "seed")
+            for name in ("method", "seed")
             for line in differences(getattr(self, name), getattr(wanted, name), name)
         ]
         return lines + differences(decisive(self.options), decisive(wanted.options))

@@ -245,6 +245,11 @@ class Session:
         checkpoints = Checkpoints(folder, options.keep.checkpoints)
         checkpoints.clean_up()
         found = checkpoints.newest(self._audience.warning) if stored else None
+        if found is not None and found.agent_steps > options.agent_steps:
+            raise UserError(
+                f"{folder.path} is at agent step {found.agent_steps} already, and --agent-steps "
+                f"{options.agent_steps} ends before; use a larger number, or another --out."
+            )
         state = found.state() if found else None
         records = self._records(folder, config, learner.spec, state)
         train_env, *evaluation_envs = environments
@@ -307,7 +312,10 @@ class Session:
             ) from None
         add_to_manifest(run.folder.manifest, self._manifest(run.learner))
         write_config(run.folder, run.config)
-        self._audience.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
+        if found.agent_steps == self._request.options.agent_steps:
+            self._audience.line(f"{run.folder.path} has made its {found.agent_steps} agent steps")
+        else:
+            self._audience.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
 
     def _launch(self, seed: int) -> list[ResilientEnvironment]:
         """The training environment, then those for evaluation."""
@@ -329,7 +337,8 @@ class Session:
         if len(kept) > 1 or (kept and len(begun) < len(stored)):
             raise UserError("these runs were begun with different replays; go on with each by itself.")
         capacity, place = kept.pop() if kept else (self._capacity(spec), options.replay.place)
-        if begun and options.agent_steps > begun[0].options["agent_steps"]:
+        longer = begun and options.agent_steps > begun[0].options["agent_steps"]
+        if longer and capacity < self._capacity(spec):
             self._audience.warning(f"the run is longer now; its replay still holds {capacity} observations.")
         return LearnerSettings(config, spec, capacity, self._device, self._execution, place)
 
@@ -402,6 +411,10 @@ class Session:
 
     def _check_changes(self, folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
         """Refuses to go on with a run under settings that would make another run of it."""
+        if stored.task != wanted.task:
+            raise UserError(
+                f"{folder.path} is a run of {stored.task}, not of {wanted.task}; choose another --out."
+            )
         changes = stored.changes(wanted)
         if not changes:
             return

@@ -16,8 +16,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_REQUEST = 1.0
 
 
-class Stopped(Exception):
-    """The user or the system asked the process to end."""
+class Stopped(BaseException):
+    """The user or the system asked the process to end.
+
+    No Exception: compilers catch those in many places and go on.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -7,7 +7,7 @@ from ogspr.commands import doctor
 from ogspr.envs import gl
 from ogspr.errors import UserError
 
-GIB = 1024**3
+GB = 10**9
 
 
 @pytest.mark.usefixtures("opengl")
@@ -68,10 +68,10 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
 @pytest.mark.parametrize(
     ("device", "host", "status", "words"),
     [
-        (80 * GIB, 64 * GIB, "ok", "fits on the GPU"),
-        (8 * GIB, 64 * GIB, "ok", "fits in main memory"),
-        (0, 64 * GIB, "ok", "fits in main memory"),
-        (0, 8 * GIB, "warn", "needs 10.2 GiB for replay"),
+        (80 * GB, 64 * GB, "ok", "fits on the GPU"),
+        (8 * GB, 64 * GB, "ok", "fits in main memory"),
+        (0, 64 * GB, "ok", "fits in main memory"),
+        (0, 8 * GB, "warn", "needs 10.6 GB for replay"),
     ],
 )
 def test_memory_is_judged_against_a_default_run(device, host, status, words):
@@ -81,8 +81,8 @@ def test_memory_is_judged_against_a_default_run(device, host, status, words):
 
 
 def test_too_little_memory_says_how_many_steps_fit():
-    # 8 GiB less 2 GiB of working memory, at 22 kB a step.
-    assert "at most 292k agent steps" in doctor._memory(0, 8 * GIB).fix
+    # 8 GB less 2 GB of working memory, at 21 kB a step.
+    assert "at most 282k agent steps" in doctor._memory(0, 8 * GB).fix
 
 
 def test_a_check_that_breaks_is_a_finding_and_not_a_crash(monkeypatch):

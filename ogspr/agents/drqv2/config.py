@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ogspr.errors import require_above_zero, require_positive, require_share
+from ogspr.errors import require_not_negative, require_positive, require_share
 from ogspr.ops.exploration import linear_schedule
 
 
@@ -59,7 +59,7 @@ class DrQv2Config:
 
     def __post_init__(self) -> None:
         require_share(discount=self.discount, target_rate=self.target_rate)
-        require_above_zero(learning_rate=self.learning_rate)
+        require_not_negative(learning_rate=self.learning_rate)
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ogspr.errors import require_above_zero, require_middle, require_positive, require_share
+from ogspr.errors import require_middle, require_not_negative, require_positive, require_share
 
 
 def run_settings(task: str) -> dict[str, Any]:
@@ -102,7 +102,9 @@ class MRQConfig:
 
     def __post_init__(self) -> None:
         require_share(discount=self.discount)
-        require_above_zero(learning_rate=self.learning_rate, encoder_learning_rate=self.encoder_learning_rate)
+        require_not_negative(
+            learning_rate=self.learning_rate, encoder_learning_rate=self.encoder_learning_rate
+        )
         require_middle(reward_bins=self.reward_bins)
         require_positive(
             horizon=self.horizon,

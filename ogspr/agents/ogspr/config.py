@@ -7,7 +7,7 @@ from typing import Literal
 
 from ogspr.agents.ogspr.adapters import TWO, Adapters
 from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
-from ogspr.errors import require_above_zero, require_positive, require_share
+from ogspr.errors import require_not_negative, require_positive, require_share
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"  # and of the actor's
@@ -101,7 +101,7 @@ class OGSPRConfig:
 
     def __post_init__(self) -> None:
         require_share(discount=self.discount)
-        require_above_zero(learning_rate=self.learning_rate)
+        require_not_negative(learning_rate=self.learning_rate)
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,

@@ -157,7 +157,7 @@ def test_the_table_of_difficulties_names_tasks_that_exist():
         ({"noise_steps": 0}, "noise steps must be at least 1"),
         ({"discount": 1.5}, "discount must be from 0 to 1"),
         ({"target_rate": -0.1}, "target rate must be from 0 to 1"),
-        ({"learning_rate": 0.0}, "learning rate must be above 0"),
+        ({"learning_rate": -0.1}, "learning rate must be at least 0"),
     ],
 )
 def test_configurations_that_make_no_sense_are_refused(changes, complaint):
