@@ -29,7 +29,7 @@ class EnvOptions:
     noops: int | None = None
     """atari only: most no-op frames before an episode; None: as the protocol says."""
     sign_rewards: bool | None = None
-    """atari only: whether training sees the signs of rewards instead of rewards; None: it does."""
+    """atari only: training sees the signs of rewards; None: it does, if the preset says nothing else."""
 
     def __post_init__(self) -> None:
         require_positive(
