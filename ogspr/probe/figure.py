@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ FORMATS = (".png", ".pdf")
 _LOSSES = (STATE, NEXT_STATE)
 _OURS, _INK = "#4477aa", "#222222"
 _BESIDE = 0.38  # where the paper's mark is, from the middle of a bar
+_LETTERS = 24  # in a line of the name of a method
 
 
 def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
@@ -45,7 +47,9 @@ def _panel(axes: Any, summaries: Sequence[Summary]) -> None:
     if paper:
         _intervals(axes, paper, fmt="D", label="paper")
         axes.legend(frameon=False)
-    axes.set_xticks(list(ours), [summary.method for summary in summaries], rotation=20)
+    axes.set_xticks(
+        list(ours), [textwrap.fill(summary.method, _LETTERS) for summary in summaries], rotation=20
+    )
     axes.set_ylabel("held-out loss a dimension")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ _RIVALS = ("MR.Q", "AnonMethod")  # with the stronger of which the paper compare
 _COLUMNS = 4
 _PANEL = (3.0, 2.3)  # inches
 _LEGEND_COLUMN = 2.6  # inches
+_LEGEND_HANDLE, _LEGEND_LETTER = 0.6, 0.062  # inches, at its size of letters
 _MOST_PER_CENT = 300.0  # on a linear axis
 _RESAMPLES = 1_000
 _DOTS_PER_INCH = 150
@@ -262,11 +264,13 @@ def _shared_legend(figure: Figure) -> None:
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
             labels.setdefault(label, line)
     ordered = sorted(labels, key=lambda label: (label.endswith(_IN_THE_PAPER), label.endswith(_PUBLISHED)))
+    columns = max(1, min(4, int(figure.get_figwidth() / _LEGEND_COLUMN)))
+    letters = int((figure.get_figwidth() / columns - _LEGEND_HANDLE) / _LEGEND_LETTER)
     figure.legend(
         handles=[labels[label] for label in ordered],
-        labels=ordered,
+        labels=[textwrap.fill(label, letters) for label in ordered],
         loc="outside lower center",
-        ncols=max(1, min(4, int(figure.get_figwidth() / _LEGEND_COLUMN))),
+        ncols=columns,
         frameon=False,
         fontsize=8,
     )

@@ -96,3 +96,18 @@ def test_one_evaluation_is_a_dot(tmp_path):
     axes = task_curves(grid_of(tmp_path), ["dmc:walker-walk"]).axes[0]
     (line,) = (line for line in axes.get_lines() if line.get_label().startswith("OG-SPR (1"))
     assert line.get_marker() == "o"
+
+
+def test_long_names_of_methods_stay_inside_the_figure(tmp_path):
+    name = "MR.Q, batch size 8, random steps 40, env.image size 40, evaluation.episodes 2, 1 more"
+    for place in range(3):
+        for task in TASKS[:4]:
+            write_run(tmp_path / task / str(place), {0: 1.0, 5000: 5.0}, task=task, preset=f"{name} {place}")
+    grid = grid_of(tmp_path)
+    for tasks in (grid.tasks[:1], grid.tasks):
+        figure = task_curves(grid, tasks)
+        figure.canvas.draw()
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
