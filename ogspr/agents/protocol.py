@@ -176,6 +176,11 @@ class AgentConfig(Protocol):
         ...
 
     @property
+    def random_steps(self) -> int:
+        """Agent steps with random actions, and without updates, at the start."""
+        ...
+
+    @property
     def tolerated_failures(self) -> int:
         """Updates in a row that may be left out because a number was not finite."""
         ...

@@ -34,7 +34,7 @@ from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learner
 from ogspr.train.options import TrainOptions
 from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
-from ogspr.train.recipes import recipe
+from ogspr.train.recipes import SMALL, recipe
 from ogspr.train.run_config import RunConfig, read_config, write_config
 from ogspr.train.run_records import RunRecords
 from ogspr.train.signals import Stopped, StopRequest
@@ -211,6 +211,7 @@ class Session:
             announce=self._audience.line,
             warn=self._audience.warning,
         )
+        self._advise()
         seed_generators(self._request.seeds[0])
         return [
             self._run(folder, seed, learner, envs, config)
@@ -218,6 +219,21 @@ class Session:
                 self._folders, self._request.seeds, learners, environments, stored, strict=True
             )
         ]
+
+    def _advise(self) -> None:
+        """About what is allowed and seldom meant."""
+        options = self._request.options
+        if options.agent_steps <= options.agent.random_steps:
+            self._audience.warning(
+                f"nothing will be learned: the first {options.agent.random_steps} agent steps are random "
+                f"(--agent.random-steps), and there are {options.agent_steps}."
+            )
+        as_published = not any(name.startswith("agent.") for name in self._changed_settings())
+        if self._device.type == "cpu" and as_published and self._request.preset != SMALL:
+            self._audience.warning(
+                f"{self._request.preset} was made for a GPU and takes days on a CPU; for one, there is "
+                f"--preset {SMALL}."
+            )
 
     def _stored(self, folder: RunFolder) -> RunConfig | None:
         """The settings of a run that exists; None where a new one may begin."""

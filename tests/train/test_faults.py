@@ -362,7 +362,7 @@ def test_a_file_alone_does_not_make_code_run(unbroken, tmp_path):
 
 
 def test_the_task_may_stand_anywhere(settings, tmp_path):
-    words = command(settings, tmp_path, "--quiet", "--agent-steps", "20")
+    words = command(settings, tmp_path, "--quiet", "--agent-steps", "40")
     place = words.index(TASK)
     code, output = finish(start([*words[:place], *words[place + 1 :], TASK]))
     assert (code, output) == (0, "")

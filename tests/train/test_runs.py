@@ -16,10 +16,12 @@ from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.run import RunFolder
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.train.policy_file import load_policy
+from ogspr.train.recipes import recipe
 from ogspr.train.run_config import read_config
 from ogspr.train.signals import Stopped, StopRequest
 from tests.train.runs import (
     TABLES,
+    TASK,
     Listener,
     assert_same,
     assert_same_run,
@@ -318,6 +320,23 @@ def test_another_task_is_another_run(tmp_path, allow):
     stopped_run(tmp_path, 40)
     with pytest.raises(UserError, match=r"is a run of .*drift, not of .*counter; choose another --out"):
         train(request(tmp_path, task="tests.helpers.worlds:counter", allow_changes=allow))
+
+
+@pytest.mark.parametrize(("agent_steps", "told"), [(30, True), (31, False)])
+def test_a_run_of_random_steps_only_is_mentioned(tmp_path, agent_steps, told):
+    listener = Listener()
+    train(request(tmp_path, agent_steps=agent_steps), listener)
+    assert any("nothing will be learned: the first 30" in line for line in listener.warnings) is told
+
+
+def test_a_run_that_a_cpu_will_not_finish_is_mentioned(tmp_path):
+    heard = {}
+    for name in ("ogspr", "drqv2", "small"):
+        listener, options = Listener(), recipe(name, TASK)
+        quick = replace(tiny_options(), agent=options.agent, agent_steps=1, replay=ReplayOptions(capacity=50))
+        train(replace(request(tmp_path / name), preset=name, options=quick), listener)
+        heard[name] = any("takes days on a CPU" in line for line in listener.warnings)
+    assert heard == {"ogspr": True, "drqv2": True, "small": False}
 
 
 def test_a_changed_learning_rate_is_used(tmp_path):
