@@ -5,21 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from ogspr.envs.tasks import atari_games, dmc_tasks
+from ogspr.envs.tasks import known_tasks
 from ogspr.errors import UserError
 from ogspr.reference import METHOD, paper_scores
-from ogspr.types import ActionSpec, ContinuousActions, DiscreteActions
-
-
-def known_tasks() -> dict[str, ActionSpec]:
-    """Every environment that is known by name, with its actions."""
-    dmc: dict[str, ActionSpec] = {
-        f"dmc:{task.name}": ContinuousActions(task.action_size) for task in dmc_tasks()
-    }
-    atari: dict[str, ActionSpec] = {
-        f"atari:{game.name}": DiscreteActions(game.minimal_actions) for game in atari_games()
-    }
-    return dmc | atari
 
 
 def show_tasks(text: str, console: Console) -> None:

@@ -14,7 +14,7 @@ from ogspr.envs import atari, dmc, gl, gym
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
-from ogspr.envs.tasks import atari_games, dmc_tasks
+from ogspr.envs.tasks import known_tasks
 from ogspr.envs.worker import InProcess, WorkerEnvironment
 from ogspr.errors import UserError, unknown
 
@@ -65,8 +65,7 @@ def launch(
 
 def _with_suite(name: str) -> str:
     """What was perhaps meant by a name without its suite; else any name."""
-    known = [f"dmc:{task.name}" for task in dmc_tasks()] + [f"atari:{game.name}" for game in atari_games()]
-    meant = (task for task in known if task.partition(":")[2].lower() == name.strip(":").lower())
+    meant = (task for task in known_tasks() if task.partition(":")[2].lower() == name.strip(":").lower())
     return next(meant, "dmc:walker-walk")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ogspr.reference import read_table
+from ogspr.types import ActionSpec, ContinuousActions, DiscreteActions
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,14 @@ def atari_games() -> tuple[AtariGame, ...]:
         AtariGame(row["game"], row["rom"], int(row["minimal_actions"]))
         for row in read_table("atari_games.csv")
     )
+
+
+def known_tasks() -> dict[str, ActionSpec]:
+    """Every environment that is known by name, with its actions."""
+    dmc: dict[str, ActionSpec] = {
+        f"dmc:{task.name}": ContinuousActions(task.action_size) for task in dmc_tasks()
+    }
+    atari: dict[str, ActionSpec] = {
+        f"atari:{game.name}": DiscreteActions(game.minimal_actions) for game in atari_games()
+    }
+    return dmc | atari

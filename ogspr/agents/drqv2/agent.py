@@ -107,11 +107,13 @@ class DrQv2Agent(AgentBase):
         super().load_state_dict(state)
         self._set_noise()
 
+    @property
+    def _next_noise(self) -> float:
+        """Of the next update: its agent steps follow from its number, so that nobody has to save them."""
+        return self.config.noise_scale(self.config.random_steps + self.updates * self.config.steps_per_update)
+
     def _set_noise(self) -> None:
-        """For the next update: its agent steps follow from its number, so that nobody has to save them."""
-        agent_steps = self.config.random_steps + self.updates * self.config.steps_per_update
-        self._noise_scale = self.config.noise_scale(agent_steps)
-        self._update.noise_scale.fill_(self._noise_scale)
+        self._update.noise_scale.fill_(self._next_noise)
 
     def phases(self, replay: WindowSource) -> dict[str, Step]:
         """An update cut off after each of its phases, for measuring; only the last one learns."""
@@ -119,7 +121,7 @@ class DrQv2Agent(AgentBase):
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call, the noise of the next update, and more. Waits for the device."""
-        return self._update.metrics() | {"noise_scale": self._noise_scale}
+        return self._update.metrics() | {"noise_scale": self._next_noise}
 
     def set_learning_rate(self, rate: float) -> None:
         """Of both optimisers, from the next update on."""
