@@ -26,7 +26,7 @@ from ogspr.ops.values import Reduction, clipped_noise, lap_priority, policy_loss
 
 def make_policy(latent: int, hidden: int, action_size: int) -> MLP:
     """pi: latent state -> pre-activation of the action."""
-    return MLP((latent, hidden, hidden, action_size), F.relu, exact_output=True)
+    return MLP((latent, hidden, hidden, action_size), F.relu)
 
 
 class Sight(Protocol):

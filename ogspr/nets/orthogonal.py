@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.errors import UserError
-from ogspr.nets.mlp import Linear, ParallelLinear, last_layer
+from ogspr.nets.mlp import Linear, ParallelLinear
 from ogspr.ops import first_layer
 
 _LATER_LAYERS = 3  # of stride 1
@@ -77,10 +77,7 @@ class Trunk(nn.Module):
 
 
 class ReLUMLP(nn.Module):
-    """Linear layers of the given sizes with ReLU between: (N, in) -> (N, out).
-
-    The last layer computes in float32, also under autocast: its outputs are numbers in their own right.
-    """
+    """Linear layers of the given sizes with ReLU between: (N, in) -> (N, out)."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -110,7 +107,7 @@ class ParallelReLUMLP(nn.Module):
 def _through(layers: nn.ModuleList, x: Tensor) -> Tensor:
     for layer in layers[:-1]:
         x = F.relu(layer(x))
-    return last_layer(layers[-1], x, exact=True)
+    return cast(Tensor, layers[-1](x))
 
 
 def _convolution(inputs: int, outputs: int, stride: int) -> nn.Conv2d:

@@ -214,6 +214,15 @@ def test_what_needs_a_gpu_is_refused_without_one(mode, precision):
         make_accelerator(Execution(mode, precision), CPU)
 
 
+def test_dense_layers_are_not_rounded_to_bf16():
+    """Most of what bf16 did to gradients came from them."""
+    core = make_learner(execution=Execution("eager", "bf16")).agent.value_network.core
+    h, action = torch.randn(8, 64), torch.randn(8, CONTINUOUS.actions.size)
+    exact = core.values(core.state_action(h, action))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(core.values(core.state_action(h, action)), exact)
+
+
 def test_values_are_not_rounded_to_bf16():
     """At 150, neighbours in bf16 are one apart; values there must still tell states apart."""
     core = make_learner(execution=Execution("eager", "bf16")).agent.value_network.core

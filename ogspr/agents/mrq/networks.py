@@ -61,7 +61,7 @@ class Core(Perception):
         self.state_action = StateActionEncoder(action_size, sizes)
         hidden = sizes.value_hidden
         value_sizes = (sizes.representation, hidden, hidden, hidden, 1)
-        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu, exact_output=True)
+        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu)
 
     def values(self, z: Tensor) -> Tensor:
         """Q1(z), Q2(z): (B, Z) -> (2, B)."""

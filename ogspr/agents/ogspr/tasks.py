@@ -100,7 +100,7 @@ class TwoHotHead(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, bins: int, limit: float) -> None:
         super().__init__()
-        self.logits = MLP((inputs, hidden, bins), nn.functional.elu, exact_output=True)
+        self.logits = MLP((inputs, hidden, bins), nn.functional.elu)
         self.register_buffer("bins", symexp_bins(bins, limit), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
