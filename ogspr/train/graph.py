@@ -80,6 +80,9 @@ class CompilingAccelerator(PlainAccelerator):
 
     def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
         torch._dynamo.config.recompile_limit = _RECOMPILE_LIMIT
+        # Gradients as in plain autograd. Else torch computes all of them under the autocast around the
+        # function, and rounds those of layers that leave it to bf16, too.
+        torch._functorch.config.backward_pass_autocast = "off"
         options: dict[str, str | int | bool | Callable[..., Any]] = {}
         # Kernels that sum are else chosen by a race, too, and differ in their order of adding.
         if self._execution.deterministic and "deterministic" in torch._inductor.list_options():

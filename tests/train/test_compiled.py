@@ -4,8 +4,10 @@ import shutil
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from ogspr.agents.optimisation import adamw_step
+from ogspr.nets.mlp import MLP
 from ogspr.replay.buffer import draw_window
 from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator
@@ -15,8 +17,8 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 
 
-def compiled(function):
-    return make_accelerator(Execution("compiled", "fp32"), CPU).function(function)
+def compiled(function, precision="fp32"):
+    return make_accelerator(Execution("compiled", precision), CPU).function(function)
 
 
 def test_drawing():
@@ -43,6 +45,21 @@ def test_a_step_of_adamw_in_place(skip):
     for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(plain, fast, rtol=1e-6, atol=1e-7)
     assert torch.equal(results[1][0], vectors()[0]) == bool(skip)
+
+
+def test_gradients_of_dense_layers_are_not_rounded_to_bf16():
+    """Unless told otherwise, torch.compile computes gradients under the autocast around a function."""
+    torch.manual_seed(0)
+    network = MLP((64, 64, 1), F.elu)
+    x = torch.randn(32, 64)
+
+    def loss(x):
+        return network(x).square().mean()
+
+    exact, found = (
+        torch.autograd.grad(each(x), list(network.parameters())) for each in (loss, compiled(loss, "bf16"))
+    )
+    torch.testing.assert_close(found, exact)
 
 
 @pytest.mark.skipif(
