@@ -21,6 +21,7 @@ from ogspr.bench.options import KernelBench, TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError, unknown
 from ogspr.records.console import discard_lost_output, make_console
+from ogspr.train.execution import Mode
 
 _PROGRAM = "ogspr"
 _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
@@ -466,6 +467,7 @@ def bench_train(
 def bench_precision(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     updates: int = 16,
+    mode: Mode | None = None,
     out: Path | None = None,
 ) -> int:
     """What rounding does to the gradients of a run, against what another batch does to them.
@@ -473,11 +475,13 @@ def bench_precision(
     Args:
         folder: A run with its replay; its newest checkpoint is read, and nothing in it is changed.
         updates: Batches that are compared.
+        mode: How updates run in other precisions than fp32; if left out, as in training: graph on a GPU,
+            else eager.
         out: A csv file for the numbers.
     """
     from ogspr.bench.precision import bench_precision as run
 
-    run(folder, updates=updates, out=out, console=make_console())
+    run(folder, updates=updates, mode=mode, out=out, console=make_console())
     return 0
 
 

@@ -5,7 +5,8 @@ with the same batches in every other precision. Gradients are what the optimiser
 training. Compared are single gradients, with how far another batch moves them as the yardstick, and
 their means, in which chance averages out and rounding may not; there the yardstick is the standard error.
 
-Code runs as it is written: compiled code rounds elsewhere, and no worse (tests/train/test_gpu.py).
+In float32 code runs as it is written; in other precisions as it does in training, because compiled code
+rounds elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from ogspr.errors import UserError
 from ogspr.records.files import check_csv, write_csv
 from ogspr.records.run import RunFolder
 from ogspr.train.device import ready_device
-from ogspr.train.execution import Execution, Precision
+from ogspr.train.execution import Execution, Mode, Precision, default_execution
+from ogspr.train.graph import check_execution
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Learner, LearnerSettings, plan_learners
 from ogspr.train.opened import OpenedRun, open_run
@@ -55,7 +57,9 @@ class PrecisionResult:
     mean_error: float  # the same error of the mean gradient; of ANOTHER_BATCH its standard error
 
 
-def bench_precision(run: Path, *, updates: int, out: Path | None, console: Console) -> list[PrecisionResult]:
+def bench_precision(
+    run: Path, *, updates: int, mode: Mode | None, out: Path | None, console: Console
+) -> list[PrecisionResult]:
     """Compares gradients; prints a table and writes it as csv."""
     if updates < 2:
         raise UserError(f"updates must be at least 2, to compare two batches, got {updates}.")
@@ -63,7 +67,9 @@ def bench_precision(run: Path, *, updates: int, out: Path | None, console: Conso
         check_csv(out)
     opened = open_run(run, console.print, with_replay=True)
     device = ready_device()
+    mode = mode or default_execution(device.type).mode
     settings = _settings(opened, device)
+    check_execution(replace(settings.execution, mode=mode), device)
     hardware = hardware_line(device)
     console.print(hardware)
     console.print(f"{run}: {opened.config.preset} on {opened.config.task}, agent step {opened.agent_steps}")
@@ -73,12 +79,13 @@ def bench_precision(run: Path, *, updates: int, out: Path | None, console: Conso
     precisions: tuple[Precision, ...] = ("tf32", "bf16") if device.type == "cuda" else ("bf16",)
     for precision in precisions:
         with console.status(f"updates in {precision}"):
-            rounded = replace(settings, execution=replace(settings.execution, precision=precision))
+            execution = replace(settings.execution, mode=mode, precision=precision)
+            rounded = replace(settings, execution=execution)
             results += by_rounding(precision, _gradients(opened, rounded, updates), exact)
     results.sort(key=lambda result: result.part)
     console.print(_table(results))
     if out is not None:
-        _write(out, opened, updates, results, hardware)
+        _write(out, opened, updates, mode, results, hardware)
         console.print(f"written {out}")
     return results
 
@@ -213,13 +220,18 @@ def _table(results: Sequence[PrecisionResult]) -> Table:
 
 
 def _write(
-    path: Path, run: OpenedRun, updates: int, results: Sequence[PrecisionResult], hardware: str
+    path: Path, run: OpenedRun, updates: int, mode: Mode, results: Sequence[PrecisionResult], hardware: str
 ) -> None:
-    header = ("task", "preset", "agent_steps", "updates", "part", "compared", "error", "cosine", "mean_error")
-    origin = (run.config.task, run.config.preset, run.agent_steps, updates)
+    origin = {
+        "task": run.config.task,
+        "preset": run.config.preset,
+        "agent_steps": run.agent_steps,
+        "updates": updates,
+        "mode": mode,
+    }
     rows = [
         (
-            *origin,
+            *origin.values(),
             result.part,
             result.compared,
             *(f"{number:.6f}" for number in (result.error, result.cosine, result.mean_error)),
@@ -227,4 +239,5 @@ def _write(
         )
         for result in results
     ]
-    write_csv(path, (*header, "hardware"), rows)
+    header = (*origin, "part", "compared", "error", "cosine", "mean_error", "hardware")
+    write_csv(path, header, rows)

@@ -31,12 +31,8 @@ def make_accelerator(execution: Execution, device: torch.device) -> PlainAcceler
     Precision of float32 products and the choice of convolution kernels are settings of the process: learners
     that share one have the same execution.
     """
-    if device.type != "cuda":
-        if execution.mode == "graph":
-            raise UserError("mode graph needs a CUDA device; use eager or compiled on a CPU.")
-        if execution.precision == "tf32":
-            raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
-    else:
+    check_execution(execution, device)
+    if device.type == "cuda":
         set_matrix_precision(execution.precision)
         # Let convolutions race during the first updates: the rule of thumb picks slower kernels. Who wins a
         # race differs from process to process.
@@ -44,6 +40,16 @@ def make_accelerator(execution: Execution, device: torch.device) -> PlainAcceler
         torch.backends.cudnn.deterministic = execution.deterministic
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
     return kinds[execution.mode](device, execution)
+
+
+def check_execution(execution: Execution, device: torch.device) -> None:
+    """Says what a device cannot do."""
+    if device.type == "cuda":
+        return
+    if execution.mode == "graph":
+        raise UserError("mode graph needs a CUDA device; use eager or compiled on a CPU.")
+    if execution.precision == "tf32":
+        raise UserError("precision tf32 needs a CUDA device; use fp32 or bf16 on a CPU.")
 
 
 class PlainAccelerator:

@@ -14,6 +14,7 @@ from ogspr.train.learner import Learner
 from tests.train.learners import OTHER_METHODS
 from tests.train.runs import final_state, request, train
 
+MODE = "graph" if torch.cuda.is_available() else "eager"
 PARTS = {"ogspr": {"value", "policy"}, "mrq": {"encoder", "value", "policy"}, "drqv2": {"value", "policy"}}
 
 
@@ -38,9 +39,9 @@ def run(finished_run, tmp_path):
     return tmp_path / "run"
 
 
-def compared(run, out=None, updates=4):
+def compared(run, out=None, updates=4, mode=None):
     text = io.StringIO()
-    results = bench_precision(run, updates=updates, out=out, console=Console(file=text, width=80))
+    results = bench_precision(run, updates=updates, mode=mode, out=out, console=Console(file=text, width=80))
     return results, text.getvalue()
 
 
@@ -72,11 +73,26 @@ def test_table_and_csv_hold_what_was_compared(finished_run, tmp_path):
         numbers = [getattr(result, name) for result in results]
         assert [float(row[name]) for row in rows] == pytest.approx(numbers, abs=1e-6)
         assert all(f"{number:.4f}" in text for number in numbers)
-    assert (rows[0]["agent_steps"], rows[0]["updates"]) == ("60", "4")
+    assert (rows[0]["agent_steps"], rows[0]["updates"], rows[0]["mode"]) == ("60", "4", MODE)
 
 
 def test_the_same_batches_give_the_same_numbers(finished_run):
     assert compared(finished_run)[0] == compared(finished_run)[0]
+
+
+@pytest.mark.gpu
+def test_updates_in_a_graph_round_no_worse_than_plain_ones(finished_run):
+    plain, graph = (compared(finished_run, mode=mode)[0] for mode in ("eager", "graph"))
+    for one, other in zip(plain, graph, strict=True):
+        assert (one.part, one.compared) == (other.part, other.compared)
+        assert other.error < 1.5 * one.error
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_mode_that_the_device_does_not_have_is_told_before_anything_is_computed(run, monkeypatch):
+    monkeypatch.setattr(Learner, "phases", lambda _: pytest.fail("computed"))
+    with pytest.raises(UserError, match="needs a CUDA device"):
+        compared(run, mode="graph")
 
 
 def test_the_run_is_not_changed(run):
