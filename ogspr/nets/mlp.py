@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 Activation = Callable[[Tensor], Tensor]
 
-# Rows of 16 bytes: matrix products of other widths in bf16 run on slow kernels.
+# Matrix products and convolutions of other widths run on slow kernels.
 _WIDTH_MULTIPLE = 8
 _NORM_EPSILON = 1e-5
 _FIRST_ITERATIONS = 15

@@ -1,1 +1,0 @@
-ogspr bench precision runs/cheetah-run/seed-3 --updates 32 --out results/bench-precision/h200-step-10373.csv
