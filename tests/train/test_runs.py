@@ -13,6 +13,7 @@ import pytest
 
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
+from ogspr.records.curve import read_rows
 from ogspr.records.run import RunFolder
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.train.policy_file import load_policy
@@ -144,6 +145,11 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
     for name in TABLES:
         rows = (tmp_path / "at once" / "seed-0" / name).read_text()
         assert (tmp_path / "longer" / "seed-0" / name).read_text() == rows
+
+
+def test_a_short_run_has_its_numbers_at_the_end(tmp_path):
+    train(request(tmp_path, agent_steps=40, log_every=1000))
+    assert [row["agent_steps"] for row in read_rows(tmp_path / "seed-0" / "train.csv")] == [40]
 
 
 def test_a_run_does_not_become_shorter_than_it_is(tmp_path):
