@@ -128,6 +128,7 @@ class _Spectator(Audience):
     def __init__(self, display: Display, request: Request) -> None:
         self._display = display
         self._several = len(request.seeds) > 1
+        self._random_steps = request.options.agent.random_steps
 
     def line(self, text: str) -> None:
         self._display.line(text)
@@ -146,7 +147,7 @@ class _Spectator(Audience):
         )
 
     def round(self, runs: Sequence[Run]) -> None:
-        self._display.show([_status(run) for run in runs])
+        self._display.show([_status(run, self._random_steps) for run in runs])
 
 
 def _how_to_go_on(request: Request) -> str:
@@ -158,7 +159,7 @@ def _how_to_go_on(request: Request) -> str:
     return f"everything is saved. The same command goes on from here, or:\n{commands}"
 
 
-def _status(run: Run) -> RunStatus:
+def _status(run: Run, random_steps: int) -> RunStatus:
     progress = run.trainer.progress
     return RunStatus(
         f"seed {run.config.seed}",
@@ -168,6 +169,7 @@ def _status(run: Run) -> RunStatus:
         progress.best_score,
         run.trainer.latest,
         run.trainer.evaluating,
+        learning=progress.agent_steps > random_steps,
     )
 
 

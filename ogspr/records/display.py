@@ -38,6 +38,7 @@ class RunStatus:
     best_score: float | None
     numbers: dict[str, float]  # the last row of its log
     evaluating: bool
+    learning: bool  # false during the first steps, which are random and fast
 
 
 class Display(Protocol):
@@ -130,7 +131,7 @@ class PlainDisplay(QuietDisplay):
         self._console.print(text)
 
     def show(self, statuses: Sequence[RunStatus]) -> None:
-        self._speed.note(sum(status.agent_steps for status in statuses))
+        self._speed.note(statuses)
         now = time.monotonic()
         if now - self._shown < _PLAIN_SECONDS:
             return
@@ -160,7 +161,7 @@ class LiveDisplay(QuietDisplay):
         if now - self._shown < _REFRESH_SECONDS:
             return
         self._shown = now
-        self._speed.note(sum(status.agent_steps for status in statuses))
+        self._speed.note(statuses)
         wide = self._console.width >= _WIDE
         self._live.update(status_table(statuses, self._speed, losses=wide), refresh=True)
 
@@ -173,11 +174,15 @@ class Speed:
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, int]] = deque(maxlen=_SPEED_WINDOW)
+        self._learning = False
 
-    def note(self, agent_steps: int) -> None:
-        now = time.monotonic()
+    def note(self, statuses: Sequence[RunStatus]) -> None:
+        now, learning = time.monotonic(), any(status.learning for status in statuses)
+        if learning != self._learning:  # what was measured before says nothing about what follows
+            self._readings.clear()
+            self._learning = learning
         if not self._readings or now - self._readings[-1][0] >= _REFRESH_SECONDS:
-            self._readings.append((now, agent_steps))
+            self._readings.append((now, sum(status.agent_steps for status in statuses)))
 
     def steps_a_second(self) -> float | None:
         """None until there is something to tell."""
@@ -227,6 +232,8 @@ def speed_text(statuses: Sequence[RunStatus], speed: Speed) -> str:
     steps_a_second = speed.steps_a_second()
     if steps_a_second is None:
         return "no speed yet"
+    if not any(status.learning for status in statuses):
+        return f"{steps_a_second:.1f} steps/s, random so far"
     left = sum(max(0, status.total_steps - status.agent_steps) for status in statuses)
     return f"{steps_a_second:.1f} steps/s, {timedelta(seconds=round(left / steps_a_second))} left"
 

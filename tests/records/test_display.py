@@ -10,8 +10,8 @@ from ogspr.records.display import LiveDisplay, PlainDisplay, QuietDisplay, RunSt
 from tests.helpers.trajectories import ROOT
 
 
-def status(agent_steps=250, **numbers):
-    return RunStatus("seed 3", agent_steps, 1000, 12.34, 56.7, numbers, evaluating=False)
+def status(agent_steps=250, learning=True, **numbers):
+    return RunStatus("seed 3", agent_steps, 1000, 12.34, 56.7, numbers, evaluating=False, learning=learning)
 
 
 def console(terminal):
@@ -81,8 +81,24 @@ def test_lines_come_from_time_to_time(monkeypatch):
     assert "agent step 290 of 1000; 10.0 steps/s, 0:01:11 left; score 12.3" in lines[0]
 
 
+def test_random_steps_say_nothing_about_the_time_that_is_left(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    paper = console(False)
+    plain = PlainDisplay(paper)
+    steps = 0
+    for second in range(1, 61):
+        learning = second > 30
+        now[0] += 1.0
+        steps += 1 if learning else 10
+        plain.show([status(steps, learning)])
+    first, second = paper.file.getvalue().splitlines()
+    assert "agent step 300 of 1000; 10.0 steps/s, random so far; score" in first
+    assert "agent step 330 of 1000; 1.0 steps/s, 0:11:10 left; score" in second
+
+
 def test_speed_is_unknown_until_something_was_measured():
     speed = Speed()
     assert speed.steps_a_second() is None
-    speed.note(5)
+    speed.note([status(5)])
     assert speed.steps_a_second() is None
