@@ -99,12 +99,9 @@ def play(
     acting = source.saved.made(ready_device())
     start = partial(launch, source.task, options=source.options, worker=workers)
     players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
-    recorder = VideoFile(video)
-    try:
-        film = _film_grid if grid else _film_in_turn
+    film = _film_grid if grid else _film_in_turn
+    with VideoFile(video) as recorder:
         scores = film(players, source.saved.spec.frame_shape[0], recorder)
-    finally:
-        recorder.close()
     console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
     console.print(f"written     {video}")
     return video

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,14 +40,13 @@ def rollout(
     if video is not None:
         VideoFile.check(video)
     env = launch(task, seed=seed, options=options, worker=worker)
-    recorder = None
     done: list[Episode] = []
-    try:
+    with contextlib.closing(env), contextlib.ExitStack() as open_files:
         spec = env.spec  # waits until it is built: nothing is written for one that cannot be
         if out is not None:
             make_folder(out)
             write_manifest(out, manifest(spec, policy="uniform random", episodes=episodes, seed=seed))
-        recorder = VideoFile(video) if video is not None else None
+        recorder = open_files.enter_context(VideoFile(video)) if video is not None else None
         _print_spec(spec, console)
         with console.status("") as status:  # shown in terminals only
             for episode, seconds in _episodes(env, episodes, seed, recorder, status):
@@ -54,10 +54,6 @@ def rollout(
                 _print_episode(len(done), episode, seconds, console)
                 if out is not None:
                     write_episodes(out / "episodes.csv", done)
-    finally:
-        env.close()
-        if recorder is not None:
-            recorder.close()
     _print_summary(task, done, options == EnvOptions(), console)
     for path in (out, video):
         if path is not None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ogspr.errors import UserError
-from ogspr.records.files import check_writable
+from ogspr.records.files import check_writable, writing
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -18,7 +18,10 @@ _FORMATS = (".mp4", ".gif")
 
 
 class VideoFile:
-    """Writes (channels, height, width) frames to an .mp4 or .gif file, enlarged by whole pixels."""
+    """Writes (channels, height, width) frames to an .mp4 or .gif file, enlarged by whole pixels.
+
+    A context: the file has its name when all is in it, and whatever had that name before lives until then.
+    """
 
     @staticmethod
     def check(path: Path) -> None:
@@ -38,12 +41,22 @@ class VideoFile:
             if path.suffix.lower() == ".mp4"
             else {"duration": 1000 / _FRAMES_PER_SECOND, "loop": 0}
         )
-        self._writer = imageio.get_writer(path, **settings)
+        self._path = path
+        self._unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
+        self._writer = imageio.get_writer(self._unfinished, **settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._writer.close()
+        if kind is None:
+            with writing(self._path):
+                self._unfinished.replace(self._path)
+        else:
+            self._unfinished.unlink(missing_ok=True)
 
     def add(self, frame: UInt8Array) -> None:
         factor = max(1, -(-_SHORTEST_SIDE // min(frame.shape[1:])))
         picture = frame.transpose(1, 2, 0).repeat(factor, axis=0).repeat(factor, axis=1)
         self._writer.append_data(np.broadcast_to(picture, (*picture.shape[:2], 3)))
-
-    def close(self) -> None:
-        self._writer.close()

@@ -142,21 +142,25 @@ def test_an_exported_policy_is_evaluated_in_its_own_protocol(run, tmp_path):
         commands.evaluate(path, task=None, **options)
 
 
+def played(run, out, *, episodes=1, grid=False):
+    return commands.play(
+        run,
+        policy="best",
+        task=TASK,
+        episodes=episodes,
+        seed=0,
+        grid=grid,
+        workers=False,
+        out=out,
+        console=console(),
+    )
+
+
 @pytest.mark.parametrize(("grid", "name"), [(False, "v.gif"), (True, "v.gif"), (True, "v.mp4")])
 def test_play_films_episodes(run, tmp_path, grid, name):
     import imageio.v2 as imageio
 
-    path = commands.play(
-        run,
-        policy="best",
-        task=TASK,
-        episodes=3,
-        seed=0,
-        grid=grid,
-        workers=False,
-        out=tmp_path / name,
-        console=console(),
-    )
+    path = played(run, tmp_path / name, episodes=3, grid=grid)
     frames = imageio.mimread(path, memtest=False)
     lengths = [
         episode.agent_steps + 1
@@ -169,6 +173,20 @@ def test_play_films_episodes(run, tmp_path, grid, name):
         assert len(frames) == (max(lengths) if grid else sum(lengths))
     height, width = frames[0].shape[:2]
     assert height == width  # one square, or two by two of them
+
+
+def test_a_film_that_fails_leaves_the_one_before(run, tmp_path, monkeypatch):
+    film = tmp_path / "film.gif"
+    film.write_bytes(b"the one before")
+
+    def failing(*_):
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(commands, "_film_in_turn", failing)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        played(run, film)
+    assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
+    assert film.read_bytes() == b"the one before"
 
 
 def test_an_agent_makes_its_own_environment(tmp_path):
