@@ -17,6 +17,14 @@ import pytest
 from ogspr.envs import gl
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture(scope="session")
 def opengl() -> gl.Backend:
     """The GL backend of this machine; tests that draw ask for it."""

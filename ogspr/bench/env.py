@@ -27,6 +27,7 @@ from rich.table import Table
 from ogspr.envs import EnvOptions, SplitStepEnvironment, dmc, gl, launch
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import check_csv, write_csv
+from ogspr.records.manifest import code_version
 
 OURS = "ogspr in-process"
 WORKER = "ogspr worker"
@@ -305,7 +306,7 @@ def _serve(name: str, task: str, pipe: Any) -> None:
 def _hardware() -> str:
     decided = gl.decided()
     drawing = f"{decided.renderer} ({decided.name})" if decided else "no OpenGL used"
-    return f"{os.cpu_count()} cores, {platform.machine()}, {drawing}"
+    return f"{os.cpu_count()} cores, {platform.machine()}, {drawing}, {code_version()}"
 
 
 def _table(task: str, results: list[Result]) -> Table:

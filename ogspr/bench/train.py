@@ -22,6 +22,7 @@ from ogspr.bench.work import most_memory, release, wait
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import check_csv, write_csv
 from ogspr.train.device import best_device
+from ogspr.train.evaluation import Evaluation
 from ogspr.train.options import KeepOptions, TrainOptions
 from ogspr.train.recipes import recipe
 from ogspr.train.session import Audience, Request, Run, Session
@@ -101,10 +102,14 @@ class _Timer(Audience):
         self.watch = Stopwatch()
         self.seconds: float | None = None  # that all the steps took
         self.parameters = 0  # of each agent
+        self.evaluations = 0  # that ended while it measured, of all seeds
         self.phases: dict[str, float] = {}
 
     def warning(self, text: str) -> None:
         self._console.print(f"warning: {text}")
+
+    def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:  # noqa: ARG002
+        self.evaluations += self._began is not None and evaluation.occasion.agent_steps >= self._warm_up
 
     def round(self, runs: Sequence[Run]) -> None:
         steps = min(run.trainer.progress.agent_steps for run in runs)
@@ -148,6 +153,11 @@ def _measure(task: str, method: str, bench: TrainBench, count: int, console: Con
             session.run()
     if timer.seconds is None:
         raise UserError(f"nothing was measured: {'; '.join(session.failed)}")
+    if not bench.steps and timer.evaluations < count:
+        console.print(
+            f"warning: evaluation was still going on with {count} seeds of {method}: part of it is not "
+            f"among these numbers; begin where one begins: --warm-up {options.evaluation.every}."
+        )
     each = 1000.0 / steps
     phases = {name: each * timer.phases.get(name, 0.0) for name in PHASES}
     memory = most_memory(device)

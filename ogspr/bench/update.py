@@ -2,7 +2,8 @@
 
 Replay is filled with random bytes: what an update costs does not depend on what the pictures show. The
 phases come from updates cut off after each phase, so they add up to the whole also where work overlaps. The
-bound is what the matrix products and convolutions would take at the speed of one large matrix product.
+bound is what the matrix products and convolutions would take at the speed of one large matrix product in
+the precision that each of them has.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ogspr.bench.hardware import hardware_line
 from ogspr.bench.options import UpdateBench
 from ogspr.bench.work import (
     Memory,
+    Operations,
     floating_point_operations,
     held_memory,
     most_memory,
@@ -94,7 +96,7 @@ class UpdateResult:
     spread: float  # slowest round minus fastest
     ratio: float  # windows learned from a second, against the first result
     phases: dict[str, float]  # milliseconds; empty with more than one learner
-    operations: int  # of one update of one learner
+    operations: Operations  # of one update of one learner
     bound: float  # milliseconds that they take at least, of all learners
     memory: Memory  # on a GPU
 
@@ -164,13 +166,13 @@ def _measured(planned: Plan, console: Console) -> Iterator[UpdateResult]:
     operations = cache(lambda batch_size: _operations(planned, batch_size))
     for contender in planned.contenders:
         with console.status(f"measuring {contender}"):
-            rate, count = speed(contender.execution.precision), operations(contender.batch_size)
+            count = operations(contender.batch_size)
+            bound = 1000.0 * contender.learners * count.seconds(contender.execution.precision, speed)
             result = _measure(planned, contender, console)
-        bound = 1000.0 * contender.learners * count / rate
         yield replace(result, operations=count, bound=bound)
 
 
-def _operations(planned: Plan, batch_size: int) -> int:
+def _operations(planned: Plan, batch_size: int) -> Operations:
     """Of one update, counted where every product is one of torch's own: without graph and own kernels."""
     contender = Contender(Execution("eager", "fp32"), 1, batch_size, _COUNTED_CAPACITY)
     with ready_learners(planned, contender, announce=lambda _: None) as (learner,):
@@ -205,7 +207,7 @@ def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateRes
         spread=max(rounds) - min(rounds),
         ratio=1.0,
         phases=phases,
-        operations=0,
+        operations=Operations(0, 0),
         bound=0.0,
         memory=memory,
     )
@@ -337,7 +339,7 @@ def _write(path: Path, bench: UpdateBench, results: Sequence[UpdateResult], hard
             f"{result.spread:.4f}",
             f"{result.ratio:.3f}",
             *(f"{result.phases[name]:.4f}" if result.phases else "" for name in _PHASES),
-            result.operations,
+            result.operations.total,
             f"{result.bound:.4f}",
             *(getattr(result.memory, name) for name in memory),
             hardware,

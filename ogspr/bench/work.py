@@ -59,15 +59,37 @@ def most_memory(device: torch.device) -> int:
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
 
 
-def floating_point_operations(update: Callable[[], None]) -> int:
-    """Of the matrix products and convolutions in an eager update; to multiply and to add count as two."""
+@dataclass(frozen=True)
+class Operations:
+    """On floating-point numbers; to multiply and to add count as two."""
+
+    convolutions: int
+    products: int  # of matrices
+
+    @property
+    def total(self) -> int:
+        return self.convolutions + self.products
+
+    def seconds(self, precision: Precision, speed: Callable[[Precision], float]) -> float:
+        """At the speed that each kind could have: in bf16, dense layers compute more precisely than that."""
+        dense: Precision = "tf32" if precision == "bf16" else precision
+        return self.convolutions / speed(precision) + self.products / speed(dense)
+
+
+def floating_point_operations(update: Callable[[], None]) -> Operations:
+    """Of the matrix products and convolutions in an eager update."""
     with FlopCounterMode(display=False) as counter:
         update()
-    return int(counter.get_total_flops())
+    counts = counter.get_flop_counts()["Global"]
+    convolutions = sum(count for operator, count in counts.items() if "convolution" in str(operator))
+    return Operations(convolutions, sum(counts.values()) - convolutions)
 
 
 def operations_a_second(device: torch.device, precision: Precision) -> float:
-    """That this machine reaches in its favourite task: the product of two large matrices."""
+    """That this machine reaches in its favourite task: the product of two large matrices.
+
+    On a CPU, tf32 is fp32.
+    """
     set_matrix_precision(precision)
     size = _PRODUCT_SIZE[device.type]
     kind = torch.bfloat16 if precision == "bf16" else torch.float32

@@ -39,6 +39,18 @@ def manifest(spec: EnvSpec, **settings: Any) -> dict[str, Any]:
     }
 
 
+def code_version() -> str:
+    """This package and which state of it, in two words."""
+    commit = _commit()
+    return f"ogspr {short_commit(commit) if commit else __version__}"
+
+
+def short_commit(commit: str) -> str:
+    """As a manifest names it, abbreviated; with a plus sign where there were changes."""
+    head, _, changes = commit.partition(" ")
+    return f"{head[:7]}{'+' if changes else ''}"
+
+
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     write_json(folder / "manifest.json", content)
 

@@ -2,7 +2,6 @@ import csv
 from io import StringIO
 
 import pytest
-import torch
 from rich.console import Console
 
 from ogspr.bench.kernels import Kernel, bench_kernels, covered
@@ -66,7 +65,6 @@ def test_mistakes_are_found_before_anything_runs(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_the_kernels_inside_a_graph_are_seen():
     trace, text = traced(batch_size=32, updates=5)
     assert {"first layer", "convolution", "product", "compiled"} <= set(trace.by_kind())

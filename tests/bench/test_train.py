@@ -56,6 +56,13 @@ def test_the_table_fits_into_80_columns():
     assert sum(11.11 * len(names) for names in module._SHOWN.values()) == pytest.approx(11.11 * len(PHASES))
 
 
+@pytest.mark.parametrize(("warm_up", "told"), [(100, False), (101, True)])
+def test_an_evaluation_that_is_not_over_is_mentioned(warm_up, told):
+    screen = console()
+    bench_train(TASK, TrainBench(seeds=(1,), warm_up=warm_up), out=None, console=screen)
+    assert ("evaluation was still going on with 1 seeds of ogspr" in screen.file.getvalue()) == told
+
+
 def test_methods_are_measured_one_after_the_other(tmp_path):
     path, methods = tmp_path / "train.csv", ("ogspr", "mrq", "drqv2")
     bench_train(TASK, TrainBench(methods=methods, seeds=(1,), warm_up=80), out=path, console=console())

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ogspr.bench.options import UpdateBench
 from ogspr.bench.update import bench_update
-from ogspr.bench.work import Memory, floating_point_operations, operations_a_second
+from ogspr.bench.work import Memory, Operations, floating_point_operations, operations_a_second
 from ogspr.errors import UserError
 
 QUICK = {"batch_sizes": (2,), "capacities": (40,), "updates": 1, "rounds": 1, "learners": (1, 2)}
@@ -50,7 +50,7 @@ def test_batch_and_replay_sizes_vary_one_at_a_time(tmp_path):
         ("bf16", "1", "2", "50"),
     ]
     assert results[3].ratio == pytest.approx(1.5 * results[0].milliseconds / results[3].milliseconds)
-    assert results[3].operations == pytest.approx(1.5 * results[1].operations, rel=0.1)
+    assert results[3].operations.total == pytest.approx(1.5 * results[1].operations.total, rel=0.1)
     assert results[2].bound == pytest.approx(2 * results[1].bound)
     assert {float(row["bound"]) > 0 for row in rows} == {True}
     assert int(rows[4]["replay_bytes"]) == pytest.approx(1.25 * int(rows[0]["replay_bytes"]))
@@ -66,11 +66,21 @@ def test_every_method_is_measured(preset, learned):
 
 def test_operations_by_hand():
     a, weight = torch.zeros(3, 5), torch.zeros(5, 7, requires_grad=True)
-    assert floating_point_operations(lambda: a @ weight) == 2 * 3 * 5 * 7
-    assert floating_point_operations(lambda: (a @ weight).sum().backward()) == 2 * (2 * 3 * 5 * 7)
+    assert floating_point_operations(lambda: a @ weight) == Operations(0, 2 * 3 * 5 * 7)
+    there_and_back = floating_point_operations(lambda: (a @ weight).sum().backward())
+    assert there_and_back == Operations(0, 2 * (2 * 3 * 5 * 7))
     image, kernel = torch.zeros(2, 3, 8, 8), torch.zeros(4, 3, 3, 3)
     convolve = torch.nn.functional.conv2d
-    assert floating_point_operations(lambda: convolve(image, kernel)) == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
+    of_pictures = floating_point_operations(lambda: convolve(image, kernel))
+    assert of_pictures == Operations(2 * (2 * 4 * 6 * 6) * (3 * 3 * 3), 0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "seconds"), [("fp32", 30 / 2), ("tf32", 30 / 4), ("bf16", 20 / 8 + 10 / 4)]
+)
+def test_each_kind_of_operation_is_bound_by_its_own_precision(precision, seconds):
+    speed = {"fp32": 2.0, "tf32": 4.0, "bf16": 8.0}.__getitem__
+    assert Operations(convolutions=20, products=10).seconds(precision, speed) == seconds
 
 
 def test_operations_a_second_by_hand(monkeypatch):

@@ -19,10 +19,7 @@ from tests.train.learners import (
     weights,
 )
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 UPDATES = 8  # targets are copied before the first and the fifth
 
 

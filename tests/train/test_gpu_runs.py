@@ -14,10 +14,7 @@ from tests.train.learners import OTHER_METHODS
 from tests.train.runs import TABLES, assert_same_run, request, tiny_options, train
 from tests.train.test_runs import stopped_run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(autouse=True)
