@@ -59,7 +59,7 @@ def test_the_table_fits_into_80_columns():
 @pytest.mark.parametrize(("warm_up", "told"), [(100, False), (101, True)])
 def test_an_evaluation_that_is_not_over_is_mentioned(warm_up, told):
     screen = console()
-    bench_train(TASK, TrainBench(seeds=(1,), warm_up=warm_up), out=None, console=screen)
+    bench_train(TASK, TrainBench(seeds=(1,), warm_up=warm_up, overlap=True), out=None, console=screen)
     assert ("evaluation was still going on with 1 seeds of ogspr" in screen.file.getvalue()) == told
 
 
