@@ -475,8 +475,7 @@ def bench_precision(
     Args:
         folder: A run with its replay; its newest checkpoint is read, and nothing in it is changed.
         updates: Batches that are compared.
-        mode: How updates run in other precisions than fp32; if left out, as in training: graph on a GPU,
-            else eager.
+        mode: How updates run in precisions other than fp32; if left out, graph on a GPU, eager on a CPU.
         out: A csv file for the numbers.
     """
     from ogspr.bench.precision import bench_precision as run

@@ -64,7 +64,7 @@ class TargetNoise(Protocol):
 def represent(state_action: nn.Module, h: Tensor, action: Tensor) -> Tensor:
     """z = g(h, a) (eq. 1)."""
     z: Tensor = state_action(h, action)
-    return z.float()
+    return z
 
 
 def bootstrapped_target(

@@ -5,8 +5,8 @@ with the same batches in every other precision. Gradients are what the optimiser
 training. Compared are single gradients, with how far another batch moves them as the yardstick, and
 their means, in which chance averages out and rounding may not; there the yardstick is the standard error.
 
-In float32 code runs as it is written; in other precisions as it does in training, because compiled code
-rounds elsewhere.
+In float32 code runs as it is written, in other precisions as it is asked to, because compiled code rounds
+elsewhere. Kernels are deterministic ones, so that the same batches give the same numbers.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class ParallelReLUMLP(nn.Module):
 def _through(layers: nn.ModuleList, x: Tensor) -> Tensor:
     for layer in layers[:-1]:
         x = F.relu(layer(x))
-    return cast(Tensor, layers[-1](x))
+    outputs: Tensor = layers[-1](x)
+    return outputs
 
 
 def _convolution(inputs: int, outputs: int, stride: int) -> nn.Conv2d:

@@ -40,11 +40,6 @@ def two_hot(values: Tensor, bins: Tensor) -> Tensor:
     return code.scatter_(1, upper[:, None] - 1, lower_share[:, None])
 
 
-def two_hot_mean(probabilities: Tensor, bins: Tensor) -> Tensor:
-    """The number a distribution over bins stands for: (B, bins) -> (B,)."""
-    return probabilities @ bins
-
-
 def two_hot_cross_entropy(logits: Tensor, values: Tensor, bins: Tensor) -> Tensor:
     """CE(q(z), TwoHot(R)), averaged over the batch: (B, bins), (B,) -> ()."""
     upper, upper_share, lower_share = two_hot_weights(values, bins)

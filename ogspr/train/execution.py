@@ -16,7 +16,7 @@ class Execution:
     mode: Mode = "graph"
     """eager: as written. compiled: torch.compile. graph: compiled, and the whole update one CUDA graph."""
     precision: Precision = "bf16"
-    """fp32; tf32: products with 10-bit mantissas; bf16: convolutions in bf16, dense layers in tf32."""
+    """fp32; tf32: products with 10-bit mantissas; bf16: convolutions in bf16, others in tf32 (CPU: fp32)."""
     deterministic: bool = False
     """On a GPU: only kernels that sum in a fixed order."""
 

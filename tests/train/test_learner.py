@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ogspr.errors import UserError
 from ogspr.records.tree import save_tree
@@ -13,7 +14,15 @@ from ogspr.train.graph import make_accelerator
 from ogspr.train.learner import Diverged, LearnerSettings, make_learners
 from ogspr.train.state_file import load_state, save_state
 from ogspr.types import TimeStep
-from tests.train.learners import CONTINUOUS, DISCRETE, distance, make_learner, small_config, weights
+from tests.train.learners import (
+    CONTINUOUS,
+    DISCRETE,
+    OTHER_METHODS,
+    distance,
+    make_learner,
+    small_config,
+    weights,
+)
 
 CPU = torch.device("cpu")
 PLAIN = Execution("eager", "fp32")
@@ -214,22 +223,34 @@ def test_what_needs_a_gpu_is_refused_without_one(mode, precision):
         make_accelerator(Execution(mode, precision), CPU)
 
 
-def test_dense_layers_are_not_rounded_to_bf16():
-    """Most of what bf16 did to gradients came from them."""
-    core = make_learner(execution=Execution("eager", "bf16")).agent.value_network.core
-    h, action = torch.randn(8, 64), torch.randn(8, CONTINUOUS.actions.size)
-    exact = core.values(core.state_action(h, action))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(core.values(core.state_action(h, action)), exact)
+class Products(TorchDispatchMode):
+    """Notes in which precision what is computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.convolutions = set(), set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        tensors = {each.dtype for each in args if isinstance(each, torch.Tensor)}
+        name = function.overloadpacket.__name__
+        if name in ("mm", "addmm", "bmm", "baddbmm"):
+            self.dense |= tensors
+        elif "convolution" in name:
+            self.convolutions |= tensors
+        return function(*args, **kwargs or {})
 
 
-def test_values_are_not_rounded_to_bf16():
-    """At 150, neighbours in bf16 are one apart; values there must still tell states apart."""
-    core = make_learner(execution=Execution("eager", "bf16")).agent.value_network.core
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        core.long_term.layers[-1].bias.fill_(150.0)
-        values = core.values(torch.randn(64, 64))
-    assert len(values.unique()) > 100
+@pytest.mark.parametrize(
+    "config", [small_config(), *OTHER_METHODS.values()], ids=lambda config: type(config).__name__
+)
+def test_in_bf16_only_convolutions_are_rounded(config):
+    """In acting and in learning, forwards and backwards."""
+    learner = make_learner(execution=Execution("eager", "bf16"), config=config)
+    with Products() as products:
+        learner.update()
+        learner.act(np.zeros(CONTINUOUS.observation_shape, np.uint8), agent_steps=10**6, explore=False)
+    assert products.dense == {torch.float32}
+    assert products.convolutions == {torch.bfloat16}
 
 
 def test_bf16_on_a_cpu_learns_about_the_same():

@@ -11,7 +11,8 @@ Learning", and from the configuration that its authors published. Decided here:
 - Replay has every step that was taken; the published code adds an episode when it is over.
 - Pictures are shifted by whole pixels. The published code interpolates, at places where that gives the same.
 - On quadruped-run replay keeps the newest 100 000 steps, as in the published configuration.
-- Networks compute in bf16 on a GPU unless told otherwise; the published code computes in float32.
+- On a GPU, convolutions compute in bf16 and dense layers in TF32 unless told otherwise; the published code
+  computes in float32.
 - Schedules count agent steps, as in the published code, where an agent step is two frames.
 
 The published sizes add up to 7 276 628 parameters at cheetah-run, not to the 4.4 M of the OG-SPR paper's

@@ -44,7 +44,7 @@ def unrolled(state_action: nn.Module, model: WorldModel, h: Tensor, actions: Ten
         predicted = model(state_action(h, action))
         predictions.append(predicted)
         h = predicted.h
-    return Prediction(*(torch.cat(field).float() for field in zip(*predictions, strict=True)))
+    return Prediction(*(torch.cat(field) for field in zip(*predictions, strict=True)))
 
 
 def model_losses(

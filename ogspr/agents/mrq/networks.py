@@ -44,13 +44,13 @@ class Perception(nn.Module):
     def latent(self, images: Tensor) -> Tensor:
         """h = f(s): (N, S * C, H, W) -> (N, D)."""
         h: Tensor = self.encoder(images)
-        return h.float()
+        return h
 
     def latent_of_stacks(
         self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int, pixel_range: tuple[float, float]
     ) -> Tensor:
         """h of shifted frame stacks in replay: (N, S), (N, 2) -> (N, D)."""
-        return self.encoder.of_stacks(frames, slots, offsets, pad, pixel_range).float()
+        return self.encoder.of_stacks(frames, slots, offsets, pad, pixel_range)
 
 
 class Core(Perception):

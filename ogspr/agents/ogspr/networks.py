@@ -43,14 +43,14 @@ class Perception(nn.Module):
     def latent(self, images: Tensor) -> Tensor:
         """h = u1(f(s)): (N, S * C, H, W) -> (N, D)."""
         h: Tensor = self.adapter1(self.encoder(images))
-        return h.float()
+        return h
 
     def latent_of_stacks(
         self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int, pixel_range: tuple[float, float]
     ) -> Tensor:
         """h of shifted frame stacks in replay: (N, S), (N, 2) -> (N, D)."""
         h: Tensor = self.adapter1(self.encoder.of_stacks(frames, slots, offsets, pad, pixel_range))
-        return h.float()
+        return h
 
 
 class Core(Perception):

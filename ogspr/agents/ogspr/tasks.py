@@ -155,5 +155,5 @@ class SelfPrediction:
             h = head(state_action(h, seen.sequence_actions[:, k]))
             # alive[k]: the state after a terminal step is still seen, those beyond it are not.
             alive = seen.sequence_alive[:, k]
-            losses.append(squared_error(h.float(), seen.sequence_targets[k].float(), alive, self.reduction))
+            losses.append(squared_error(h, seen.sequence_targets[k], alive, self.reduction))
         return torch.stack(losses).sum()
