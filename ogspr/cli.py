@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ogspr._version import __version__
-from ogspr.bench.options import KernelBench, TrainBench, UpdateBench
+from ogspr.bench.options import KernelBench, SharingBench, TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.errors import UserError, unknown
 from ogspr.records.console import discard_lost_output, make_console
@@ -33,6 +33,7 @@ _NO_OPTIONS = EnvOptions()
 _DEFAULT_UPDATE_BENCH = UpdateBench()
 _DEFAULT_KERNEL_BENCH = KernelBench()
 _DEFAULT_TRAIN_BENCH = TrainBench()
+_DEFAULT_SHARING_BENCH = SharingBench()
 
 
 def main() -> None:
@@ -464,6 +465,24 @@ def bench_train(
     return 0
 
 
+def bench_sharing(
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = "dmc:cheetah-run",
+    bench: tyro.conf.OmitArgPrefixes[SharingBench] = _DEFAULT_SHARING_BENCH,
+    out: Path | None = None,
+) -> int:
+    """What updates and drawing cost each other: alone, and at the same time.
+
+    Args:
+        task: What is drawn.
+        bench: What is measured.
+        out: A csv file for the numbers.
+    """
+    from ogspr.bench.sharing import bench_sharing as run
+
+    run(task, bench, out=out, console=make_console())
+    return 0
+
+
 def bench_precision(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     updates: int = 16,
@@ -534,6 +553,7 @@ _BENCHES: dict[str, Callable[..., int]] = {
     "env": bench_env,
     "update": bench_update,
     "kernels": bench_kernels,
+    "sharing": bench_sharing,
     "train": bench_train,
     "precision": bench_precision,
     "random": bench_random,

@@ -180,7 +180,7 @@ def _dm_control_environment(task: str) -> tuple[Any, int]:
     return env, dmc.camera_for(domain, None, env.physics.model.ncam)
 
 
-def _draw(task: str, shadows: bool | None = None) -> Contender:
+def draw_contender(task: str, shadows: bool | None = None) -> Contender:
     source = dmc.make_source(task.removeprefix("dmc:"), 0, EnvOptions(shadows=shadows))
     source.reset()
 
@@ -236,8 +236,8 @@ _BUILDERS: dict[str, Callable[[str], Contender]] = {
     DM_CONTROL: _dm_control,
     GYM_ATARI: _gymnasium_atari,
     ASYNC_VECTOR: _async_vector,
-    DRAW: _draw,
-    DRAW_WITHOUT_SHADOWS: partial(_draw, shadows=False),
+    DRAW: draw_contender,
+    DRAW_WITHOUT_SHADOWS: partial(draw_contender, shadows=False),
     DM_CONTROL_DRAW: _dm_control_draw,
 }
 
@@ -304,9 +304,12 @@ def _serve(name: str, task: str, pipe: Any) -> None:
 
 
 def _hardware() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, {hardware_that_draws()}, {code_version()}"
+
+
+def hardware_that_draws() -> str:
     decided = gl.decided()
-    drawing = f"{decided.renderer} ({decided.name})" if decided else "no OpenGL used"
-    return f"{os.cpu_count()} cores, {platform.machine()}, {drawing}, {code_version()}"
+    return f"{decided.renderer} ({decided.name})" if decided else "no OpenGL used"
 
 
 def _table(task: str, results: list[Result]) -> Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,13 +18,12 @@ from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
 from ogspr.bench.hardware import hardware_line
-from ogspr.bench.options import KernelBench, UpdateBench
-from ogspr.bench.update import Contender, Plan, plan, ready_learners, timed_rounds, update_of_all
+from ogspr.bench.options import KernelBench
+from ogspr.bench.update import Contender, Plan, ready_learners, timed_rounds, update_of_all, usual_plan
 from ogspr.bench.work import wait
 from ogspr.errors import require_positive
 from ogspr.records.files import check_csv, write_csv
 from ogspr.train.device import ready_device
-from ogspr.train.execution import default_execution
 
 _SHOWN = 12  # kernels in the table; the csv has them all
 # The first that fits: compiled kernels carry the names of everything that was fused into them.
@@ -73,20 +72,8 @@ def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> 
     if out is not None:
         check_csv(out)
     device = ready_device()
-    execution = default_execution(device.type)
-    planned = plan(
-        UpdateBench(
-            preset=bench.preset,
-            suite=bench.suite,
-            modes=(execution.mode,),
-            precisions=(execution.precision,),
-            learners=(bench.learners,),
-            batch_sizes=() if bench.batch_size is None else (bench.batch_size,),
-            updates=bench.updates or (20 if device.type == "cuda" else 2),
-            rounds=1,
-        ),
-        device,
-    )
+    updates = bench.updates or (20 if device.type == "cuda" else 2)
+    planned = replace(usual_plan(bench, device), updates=updates)
     hardware = hardware_line(device)
     console.print(hardware)
     (contender,) = planned.contenders

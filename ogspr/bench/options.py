@@ -51,6 +51,24 @@ class KernelBench:
 
 
 @dataclass(frozen=True)
+class SharingBench:
+    """What is measured."""
+
+    preset: str = "ogspr"
+    """What is updated: ogspr, one of its variants, mrq or drqv2."""
+    suite: str = "dmc"
+    """The suite whose sizes and weights it has: dmc or atari100k."""
+    learners: int = 1
+    """Learners in one process."""
+    batch_size: int | None = None
+    """Windows in a batch; if left out, the preset's, on a CPU 16."""
+    drawers: tuple[int, ...] = (1, 10)
+    """Numbers of processes that draw."""
+    seconds: float = 5.0
+    """Of each measurement."""
+
+
+@dataclass(frozen=True)
 class TrainBench:
     """What is measured."""
 

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from ogspr.agents.protocol import AgentConfig
 from ogspr.bench.hardware import hardware_line
-from ogspr.bench.options import UpdateBench
+from ogspr.bench.options import KernelBench, SharingBench, UpdateBench
 from ogspr.bench.work import (
     Memory,
     Operations,
@@ -39,7 +39,7 @@ from ogspr.errors import require_positive, unknown
 from ogspr.records.files import check_csv, write_csv
 from ogspr.replay import Replay
 from ogspr.train.device import ready_device
-from ogspr.train.execution import Execution, Mode, Precision
+from ogspr.train.execution import Execution, Mode, Precision, default_execution
 from ogspr.train.graph import set_matrix_precision
 from ogspr.train.learner import Learner, LearnerSettings, make_learners
 from ogspr.train.recipes import recipe
@@ -137,6 +137,23 @@ def plan(bench: UpdateBench, device: torch.device) -> Plan:
         updates=bench.updates or (100 if gpu else 3),
         rounds=bench.rounds,
         device=device,
+    )
+
+
+def usual_plan(bench: KernelBench | SharingBench, device: torch.device) -> Plan:
+    """One contender: updates as they run in training."""
+    execution = default_execution(device.type)
+    return plan(
+        UpdateBench(
+            preset=bench.preset,
+            suite=bench.suite,
+            modes=(execution.mode,),
+            precisions=(execution.precision,),
+            learners=(bench.learners,),
+            batch_sizes=() if bench.batch_size is None else (bench.batch_size,),
+            rounds=1,
+        ),
+        device,
     )
 
 
