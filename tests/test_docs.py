@@ -2,8 +2,10 @@
 
 import csv
 import re
+import shlex
 import subprocess
 import sys
+from functools import cache
 from statistics import mean, stdev
 
 import pytest
@@ -61,9 +63,32 @@ def test_the_python_examples_of_a_page_run(page, shown, tmp_path):
         assert text in done.stdout
 
 
-def test_every_command_the_readme_shows_exists():
-    from ogspr import cli
+def shown_commands():
+    """Every line `ogspr ...` of a page that stands apart, and every command beside a result."""
+    for page in PAGES:
+        for line in re.findall(r"^ +(?:\w+=\S+ )*(ogspr .*)", page.read_text(), re.M):
+            yield page.name, line
+    for path in (*ROOT.glob("results/**/*.command"), *ROOT.glob("results/**/command")):
+        yield str(path.relative_to(ROOT)), re.sub(r"^(\w+=\S+ )*", "", path.read_text())
 
-    shown = re.findall(r"^ +ogspr (\w+)", (ROOT / "README.md").read_text(), re.M)
-    assert len(shown) >= 5
-    assert set(shown) <= set(cli._COMMANDS)
+
+@cache
+def options_of(*command):
+    done = subprocess.run(
+        [sys.executable, "-m", "ogspr", *command, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"--[\w.-]+", done.stdout))
+
+
+def test_every_command_that_is_shown_exists_with_its_options():
+    shown = list(shown_commands())
+    assert len(shown) > 50
+    for place, line in shown:
+        words = shlex.split(line, comments=True)[1:]
+        command = words[: 2 if words[0] == "bench" else 1]
+        if command == ["train"]:
+            # Which options there are depends on the method.
+            command += words[words.index("--preset") :][:2] if "--preset" in words else []
+        options = {word for word in words if word.startswith("--")}
+        assert options <= options_of(*command), f"{place}: {line}"
