@@ -68,7 +68,7 @@ class Trace:
 
 def bench_kernels(bench: KernelBench, *, out: Path | None, console: Console) -> Trace:
     """Traces updates; prints the kinds of kernels and the most expensive ones, and writes all as csv."""
-    require_positive(learners=bench.learners, batch_size=bench.batch_size, updates=bench.updates)
+    require_positive(updates=bench.updates)
     if out is not None:
         check_csv(out)
     device = ready_device()

@@ -35,8 +35,8 @@ class UpdateBench:
 
 
 @dataclass(frozen=True)
-class KernelBench:
-    """What is traced."""
+class UsualUpdate:
+    """An update as it runs in training."""
 
     preset: str = "ogspr"
     """What is updated: ogspr, one of its variants, mrq or drqv2."""
@@ -46,22 +46,20 @@ class KernelBench:
     """Learners in one process."""
     batch_size: int | None = None
     """Windows in a batch; if left out, the preset's, on a CPU 16."""
+
+
+@dataclass(frozen=True)
+class KernelBench(UsualUpdate):
+    """What is traced."""
+
     updates: int | None = None
     """Updates that are traced; if left out, 20, on a CPU 2."""
 
 
 @dataclass(frozen=True)
-class SharingBench:
+class SharingBench(UsualUpdate):
     """What is measured."""
 
-    preset: str = "ogspr"
-    """What is updated: ogspr, one of its variants, mrq or drqv2."""
-    suite: str = "dmc"
-    """The suite whose sizes and weights it has: dmc or atari100k."""
-    learners: int = 1
-    """Learners in one process."""
-    batch_size: int | None = None
-    """Windows in a batch; if left out, the preset's, on a CPU 16."""
     drawers: tuple[int, ...] = (1, 10)
     """Numbers of processes that draw."""
     seconds: float = 5.0

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from ogspr.agents.protocol import AgentConfig
 from ogspr.bench.hardware import hardware_line
-from ogspr.bench.options import KernelBench, SharingBench, UpdateBench
+from ogspr.bench.options import UpdateBench, UsualUpdate
 from ogspr.bench.work import (
     Memory,
     Operations,
@@ -140,17 +140,18 @@ def plan(bench: UpdateBench, device: torch.device) -> Plan:
     )
 
 
-def usual_plan(bench: KernelBench | SharingBench, device: torch.device) -> Plan:
-    """One contender: updates as they run in training."""
+def usual_plan(wanted: UsualUpdate, device: torch.device) -> Plan:
+    """With one contender."""
+    require_positive(learners=wanted.learners, batch_size=wanted.batch_size)
     execution = default_execution(device.type)
     return plan(
         UpdateBench(
-            preset=bench.preset,
-            suite=bench.suite,
+            preset=wanted.preset,
+            suite=wanted.suite,
             modes=(execution.mode,),
             precisions=(execution.precision,),
-            learners=(bench.learners,),
-            batch_sizes=() if bench.batch_size is None else (bench.batch_size,),
+            learners=(wanted.learners,),
+            batch_sizes=() if wanted.batch_size is None else (wanted.batch_size,),
             rounds=1,
         ),
         device,
