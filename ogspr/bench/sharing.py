@@ -42,7 +42,7 @@ class SharingResult:
     updating: bool
     updates_a_second: float
     frames_a_second: float  # of all processes
-    together: float = 1.0  # updates and frames, each as a share of what it reaches alone, added up
+    together: float | None = None  # of both: each as a share of what it reaches alone, added up
 
 
 def bench_sharing(
@@ -160,7 +160,7 @@ def _table(results: Sequence[SharingResult]) -> Table:
             str(result.drawers),
             f"{result.updates_a_second:.1f}" if result.updating else "",
             f"{result.frames_a_second:.1f}" if result.drawers else "",
-            f"{result.together:.2f}" if result.updating and result.drawers else "",
+            "" if result.together is None else f"{result.together:.2f}",
         )
     return table
 
@@ -176,7 +176,7 @@ def _write(
             result.drawers,
             f"{result.updates_a_second:.2f}" if result.updating else "",
             f"{result.frames_a_second:.2f}" if result.drawers else "",
-            f"{result.together:.3f}" if result.updating and result.drawers else "",
+            "" if result.together is None else f"{result.together:.3f}",
             hardware,
         )
         for result in results

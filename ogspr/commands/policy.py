@@ -15,7 +15,7 @@ from rich.filesize import decimal
 
 from ogspr.agents.protocol import Policy
 from ogspr.commands.train import trusted_task
-from ogspr.commands.video import VideoFile
+from ogspr.commands.video import VideoFile, filming
 from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch
 from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
@@ -100,7 +100,7 @@ def play(
     start = partial(launch, source.task, options=source.options, worker=workers)
     players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
     film = _film_grid if grid else _film_in_turn
-    with VideoFile(video) as recorder:
+    with filming(video) as recorder:
         scores = film(players, source.saved.spec.frame_shape[0], recorder)
     console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
     console.print(f"written     {video}")

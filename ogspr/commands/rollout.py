@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.status import Status
 
-from ogspr.commands.video import VideoFile
+from ogspr.commands.video import VideoFile, filming
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
 from ogspr.errors import require_positive
 from ogspr.records.episodes import write_episodes
@@ -46,7 +46,7 @@ def rollout(
         if out is not None:
             make_folder(out)
             write_manifest(out, manifest(spec, policy="uniform random", episodes=episodes, seed=seed))
-        recorder = open_files.enter_context(VideoFile(video)) if video is not None else None
+        recorder = open_files.enter_context(filming(video)) if video is not None else None
         _print_spec(spec, console)
         with console.status("") as status:  # shown in terminals only
             for episode, seconds in _episodes(env, episodes, seed, recorder, status):

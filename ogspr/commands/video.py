@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from ogspr.errors import UserError
-from ogspr.records.files import check_writable, writing
+from ogspr.records.files import becoming, check_writable
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -17,11 +19,18 @@ _SHORTEST_SIDE = 336  # 84-pixel frames are hard to see
 _FORMATS = (".mp4", ".gif")
 
 
-class VideoFile:
-    """Writes (channels, height, width) frames to an .mp4 or .gif file, enlarged by whole pixels.
+@contextlib.contextmanager
+def filming(path: Path) -> Iterator[VideoFile]:
+    """A video that has its name when all is in it; whatever had that name before lives until then."""
+    VideoFile.check(path)
+    check_writable(path)  # the writer opens it late, and then says less
+    unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")  # its end decides the format
+    with becoming(path, unfinished), contextlib.closing(VideoFile(unfinished)) as video:
+        yield video
 
-    A context: the file has its name when all is in it, and whatever had that name before lives until then.
-    """
+
+class VideoFile:
+    """Writes (channels, height, width) frames to an .mp4 or .gif file, enlarged by whole pixels."""
 
     @staticmethod
     def check(path: Path) -> None:
@@ -32,31 +41,19 @@ class VideoFile:
             raise UserError("videos need two more packages: pip install imageio imageio-ffmpeg.")
 
     def __init__(self, path: Path) -> None:
-        self.check(path)
         import imageio.v2 as imageio
 
-        check_writable(path)  # the writer opens it late, and then says less
         settings: dict[str, Any] = (
             {"fps": _FRAMES_PER_SECOND, "macro_block_size": 2}
             if path.suffix.lower() == ".mp4"
             else {"duration": 1000 / _FRAMES_PER_SECOND, "loop": 0}
         )
-        self._path = path
-        self._unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
-        self._writer = imageio.get_writer(self._unfinished, **settings)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._writer.close()
-        if kind is None:
-            with writing(self._path):
-                self._unfinished.replace(self._path)
-        else:
-            self._unfinished.unlink(missing_ok=True)
+        self._writer = imageio.get_writer(path, **settings)
 
     def add(self, frame: UInt8Array) -> None:
         factor = max(1, -(-_SHORTEST_SIDE // min(frame.shape[1:])))
         picture = frame.transpose(1, 2, 0).repeat(factor, axis=0).repeat(factor, axis=1)
         self._writer.append_data(np.broadcast_to(picture, (*picture.shape[:2], 3)))
+
+    def close(self) -> None:
+        self._writer.close()

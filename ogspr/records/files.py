@@ -39,17 +39,24 @@ def written_whole(path: Path, data: bytes) -> FileStamp:
     make_folder(path.parent)
     unfinished = path.with_name(path.name + ".unfinished")
     with writing(path):
-        try:
-            with unfinished.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-            reach_disk(path.parent)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        with becoming(path, unfinished), unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        reach_disk(path.parent)
     return FileStamp(path.name, len(data), hashlib.sha256(data).hexdigest())
+
+
+@contextlib.contextmanager
+def becoming(path: Path, unfinished: Path) -> Iterator[None]:
+    """What is written to `unfinished` gets its name at the end; a failure leaves only what had it before."""
+    try:
+        yield
+        with writing(path):
+            unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def stamp_of(path: Path) -> FileStamp:
