@@ -116,15 +116,20 @@ class GraphAccelerator(CompilingAccelerator):
         results: dict[str, T] = {}
         side = list(branches.items())[1:]
         for name, branch in side:
-            stream = self._side_streams.setdefault(name, torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+            stream = self._side_stream(name)
             stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 results[name] = branch()
         first, run = next(iter(branches.items()))
         results[first] = run()
         for name, _ in side:
-            current.wait_stream(self._side_streams[name])
+            current.wait_stream(self._side_stream(name))
         return results
+
+    def _side_stream(self, name: str) -> torch.cuda.Stream:
+        if name not in self._side_streams:
+            self._side_streams[name] = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        return self._side_streams[name]
 
 
 class PlainStep:
@@ -172,9 +177,26 @@ class CapturedStep:
         if self._procedure.generator is not None:
             graph.register_generator_state(self._procedure.generator)
         stream = torch.cuda.current_stream()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with (
+            _workspaces_of_its_own(),
+            torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+        ):
             self._procedure.run()
         return graph
+
+
+@contextlib.contextmanager
+def _workspaces_of_its_own() -> Iterator[None]:
+    """A graph captured inside takes the memory in which matrix products add up from its own pool.
+
+    Torch has one such workspace for each stream, and hands out 32 streams in turns: two graphs, captured one
+    after the other on the same stream, would else write to the same place when they run side by side.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextlib.contextmanager
@@ -191,6 +213,15 @@ def _undone(procedure: Procedure) -> Iterator[None]:
                 tensor.copy_(value)
         if procedure.generator is not None and numbers is not None:
             procedure.generator.set_state(numbers)
+
+
+def compile_without_helpers() -> None:
+    """From here on torch compiles in this process, one kernel after the other."""
+    from torch._inductor import async_compile, config
+
+    config.compile_threads = 1
+    # It would wait for what it has asked the helpers for.
+    async_compile.CompiledTritonKernels.cache_clear()  # type: ignore[no-untyped-call]
 
 
 def set_matrix_precision(precision: Precision) -> None:

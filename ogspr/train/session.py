@@ -29,9 +29,11 @@ from ogspr.train.device import usable_cores, usable_device, use_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
+from ogspr.train.graph import compile_without_helpers
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners
 from ogspr.train.options import TrainOptions
+from ogspr.train.patience import OutOfPatience, at_most
 from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
 from ogspr.train.recipes import SMALL, recipe
@@ -45,6 +47,7 @@ from ogspr.types import EnvSpec
 
 _LARGEST_REPLAY = 1_000_000
 _CORES_FOR_OVERLAP = 8
+COMPILATION_SECONDS = 600.0  # ten times what it takes as a rule
 _ENV_SEEDS = 0x0E57  # so that environments and networks of a seed share no random numbers
 
 
@@ -153,11 +156,26 @@ class Session:
                 continue
             try:
                 with self._stop.at_once():
-                    run.trainer.rehearse()
+                    self._compile(run.trainer)
             except Stopped:
                 for each in runs:
                     self._survives(each, each.save)
                 raise
+
+    def _compile(self, trainer: Trainer) -> None:
+        """Torch waits without end for helper processes that hang or were killed, so it gets a limit."""
+        if self._execution.mode != "eager":
+            self._audience.line("compiling the update, which takes a minute or two")
+        try:
+            with at_most(COMPILATION_SECONDS):
+                trainer.rehearse()
+        except OutOfPatience:
+            self._audience.warning(
+                f"torch has not compiled the update in {COMPILATION_SECONDS / 60:.0f} minutes; it tries "
+                "again without helper processes, which takes some minutes, too."
+            )
+            compile_without_helpers()
+            trainer.rehearse()
 
     def _note_system(self, runs: Sequence[Run]) -> None:
         for run in runs:

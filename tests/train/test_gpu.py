@@ -7,7 +7,7 @@ import torch
 
 from ogspr.ops import first_layer
 from ogspr.train.execution import Execution
-from ogspr.train.graph import set_matrix_precision
+from ogspr.train.graph import GraphAccelerator, set_matrix_precision
 from tests.train.learners import (
     CONTINUOUS,
     DISCRETE,
@@ -188,6 +188,20 @@ def test_learners_side_by_side_equal_each_alone(method):
     alone = [updated(learner_on_gpu(seed=seed, **method)) for seed in range(5)]
     together = [learner_on_gpu(seed=seed, **method) for seed in range(5)]
     for _ in range(UPDATES):
+        for learner in together:
+            learner.update()
+    torch.cuda.synchronize()
+    for learner, expected in zip(together, alone, strict=True):
+        assert distance(weights(learner), expected) == 0.0
+
+
+def test_graphs_captured_on_the_same_streams_do_not_disturb_each_other(method, monkeypatch):
+    """As when torch's 32 streams are used up: matrix products must not add up where another learner's do."""
+    shared = functools.cache(lambda _name: torch.cuda.Stream())
+    monkeypatch.setattr(GraphAccelerator, "_side_stream", lambda _accelerator, name: shared(name))
+    alone = [updated(learner_on_gpu(seed=seed, **method), 40) for seed in range(3)]
+    together = [learner_on_gpu(seed=seed, **method) for seed in range(3)]
+    for _ in range(40):
         for learner in together:
             learner.update()
     torch.cuda.synchronize()

@@ -10,11 +10,13 @@ import time
 from dataclasses import replace
 
 import pytest
+from torch._inductor import config as inductor
 
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.curve import read_rows
 from ogspr.records.run import RunFolder
+from ogspr.train.learner import Learner
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.train.policy_file import load_policy
 from ogspr.train.recipes import recipe
@@ -107,6 +109,28 @@ def test_a_signal_while_kernels_are_compiled_is_obeyed_at_once(unbroken, tmp_pat
     assert final_state(folder)["trainer"]["progress"]["agent_steps"] == 30
     train(request(tmp_path))
     assert_same_run(folder, unbroken)
+
+
+def test_a_compilation_that_hangs_is_begun_again_without_helpers(unbroken, tmp_path, monkeypatch):
+    rehearse, attempts = Learner.rehearse, []
+
+    def hang_the_first_time(learner):
+        attempts.append(inductor.compile_threads)
+        if len(attempts) == 1:
+            with contextlib.suppress(Exception):  # as torch does, where it can do without a part of its work
+                time.sleep(60)
+        rehearse(learner)
+
+    began, listener = time.monotonic(), Listener()
+    monkeypatch.setattr(inductor, "compile_threads", 8)
+    monkeypatch.setattr("ogspr.train.session.COMPILATION_SECONDS", 0.5)
+    monkeypatch.setattr(Learner, "rehearse", hang_the_first_time)
+    train(request(tmp_path), listener)
+    assert time.monotonic() - began < 50
+    assert attempts == [8, 1]
+    assert [text for text in listener.warnings if "without helper processes" in text]
+    assert_same_run(tmp_path / "seed-0", unbroken)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_ring_that_has_wrapped_around_is_continued(tmp_path):
