@@ -216,12 +216,17 @@ def _undone(procedure: Procedure) -> Iterator[None]:
 
 
 def compile_without_helpers() -> None:
-    """From here on torch compiles in this process, one kernel after the other."""
-    from torch._inductor import async_compile, config
+    """From here on torch compiles in this process, one kernel after the other; its helper processes end."""
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile, CompiledTritonKernels
 
     config.compile_threads = 1
-    # It would wait for what it has asked the helpers for.
-    async_compile.CompiledTritonKernels.cache_clear()  # type: ignore[no-untyped-call]
+    # It would wait for what it has asked the helpers for, and at its end for the helpers themselves.
+    CompiledTritonKernels.cache_clear()  # type: ignore[no-untyped-call]
+    if AsyncCompile.process_pool.cache_info().currsize:
+        process = getattr(AsyncCompile.process_pool(), "process", None)
+        if process is not None:
+            process.kill()
 
 
 def set_matrix_precision(precision: Precision) -> None:

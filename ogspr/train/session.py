@@ -47,7 +47,7 @@ from ogspr.types import EnvSpec
 
 _LARGEST_REPLAY = 1_000_000
 _CORES_FOR_OVERLAP = 8
-COMPILATION_SECONDS = 600.0  # ten times what it takes as a rule
+COMPILATION_SECONDS = 300.0  # several times what it takes as a rule
 _ENV_SEEDS = 0x0E57  # so that environments and networks of a seed share no random numbers
 
 
@@ -151,9 +151,10 @@ class Session:
 
     def _rehearse(self, runs: Sequence[Run]) -> None:
         """Compiling takes a minute on a GPU: too long to let somebody wait who wants to stop."""
-        for run in runs:
-            if not run.trainer.needs_rehearsal:
-                continue
+        waiting = [run for run in runs if run.trainer.needs_rehearsal]
+        if waiting and self._execution.mode != "eager":
+            self._audience.line("compiling the update, which takes a minute or two")
+        for run in waiting:
             try:
                 with self._stop.at_once():
                     self._compile(run.trainer)
@@ -163,9 +164,7 @@ class Session:
                 raise
 
     def _compile(self, trainer: Trainer) -> None:
-        """Torch waits without end for helper processes that hang or were killed, so it gets a limit."""
-        if self._execution.mode != "eager":
-            self._audience.line("compiling the update, which takes a minute or two")
+        """Torch waits without end for helper processes that hang, so it gets a limit."""
         try:
             with at_most(COMPILATION_SECONDS):
                 trainer.rehearse()

@@ -184,29 +184,26 @@ def test_an_update_never_waits_for_the_gpu(mode, method):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_learners_side_by_side_equal_each_alone(method):
-    alone = [updated(learner_on_gpu(seed=seed, **method)) for seed in range(5)]
-    together = [learner_on_gpu(seed=seed, **method) for seed in range(5)]
-    for _ in range(UPDATES):
+def assert_side_by_side_as_alone(method, learners, updates):
+    alone = [updated(learner_on_gpu(seed=seed, **method), updates) for seed in range(learners)]
+    together = [learner_on_gpu(seed=seed, **method) for seed in range(learners)]
+    for _ in range(updates):
         for learner in together:
             learner.update()
     torch.cuda.synchronize()
     for learner, expected in zip(together, alone, strict=True):
         assert distance(weights(learner), expected) == 0.0
+
+
+def test_learners_side_by_side_equal_each_alone(method):
+    assert_side_by_side_as_alone(method, learners=5, updates=UPDATES)
 
 
 def test_graphs_captured_on_the_same_streams_do_not_disturb_each_other(method, monkeypatch):
     """As when torch's 32 streams are used up: matrix products must not add up where another learner's do."""
     shared = functools.cache(lambda _name: torch.cuda.Stream())
     monkeypatch.setattr(GraphAccelerator, "_side_stream", lambda _accelerator, name: shared(name))
-    alone = [updated(learner_on_gpu(seed=seed, **method), 40) for seed in range(3)]
-    together = [learner_on_gpu(seed=seed, **method) for seed in range(3)]
-    for _ in range(40):
-        for learner in together:
-            learner.update()
-    torch.cuda.synchronize()
-    for learner, expected in zip(together, alone, strict=True):
-        assert distance(weights(learner), expected) == 0.0
+    assert_side_by_side_as_alone(method, learners=3, updates=40)
 
 
 def test_a_failed_update_leaves_everything_as_it_was_in_a_graph():

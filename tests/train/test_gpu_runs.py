@@ -75,36 +75,3 @@ def test_a_run_of_the_gpu_is_not_continued_on_a_cpu(tmp_path):
     stopped_run(tmp_path, 40, **on_gpu())
     with pytest.raises(UserError, match=r"compute\.device: 'cpu' was 'cuda'"):
         train(request(tmp_path, **on_gpu(compute=ComputeOptions(device="cpu"))))
-
-
-def test_a_run_survives_the_death_of_torchs_compiler(tmp_path):
-    """Torch waits for its helpers without end, also when the system has killed them."""
-    program = """
-import os, signal, sys, threading, time
-from pathlib import Path
-from torch._inductor.async_compile import AsyncCompile
-from tests.train.runs import Listener, request, train
-from tests.train.test_gpu_runs import on_gpu
-
-def kill_helpers_at_work():
-    while not AsyncCompile.process_pool.cache_info().currsize:
-        time.sleep(0.01)
-    pool = AsyncCompile.process_pool()
-    while not (learning and pool.pending_futures):
-        time.sleep(0.001)
-    os.kill(pool.process.pid, signal.SIGKILL)
-    killed.append(True)
-
-import ogspr.train.session as session
-session.COMPILATION_SECONDS = 45.0
-learning, killed, listener = [], [], Listener()
-listener.line = lambda text: learning.append(text) if text.startswith("compiling") else None
-threading.Thread(target=kill_helpers_at_work, daemon=True).start()
-ended = train(request(Path(sys.argv[1]), agent_steps=60, **on_gpu()), listener)
-assert killed and not ended.failed
-assert any("without helper processes" in text for text in listener.warnings), listener.warnings
-"""
-    fresh = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "kernels")}
-    command = [sys.executable, "-c", program, str(tmp_path / "run")]
-    subprocess.run(command, env=fresh, check=True, timeout=400)
-    assert len((tmp_path / "run" / "seed-0" / "train.csv").read_text().splitlines()) == 4
