@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ogspr.envs import SUITES, Environment, EnvOptions, make
-from ogspr.errors import UserError
+from ogspr.envs import Environment, EnvOptions, make, trusted_task
 from ogspr.types import Action, EnvSpec, UInt8Array
 
 if TYPE_CHECKING:
@@ -35,12 +34,13 @@ class TrainedAgent:
             )
         return self._policy.act(observation)
 
-    def make_env(self, *, seed: int) -> Environment:
-        """An environment as the agent knows it: its task, pictures of its size, actions held as long."""
-        task = str(self.origin["task"])
-        if task.partition(":")[0] not in SUITES:
-            raise UserError(f"the agent's environment is code, {task}; if you trust it, use ogspr.make_env.")
-        return make(task, seed=seed, options=self._env_options)
+    def make_env(self, *, seed: int, task: str | None = None) -> Environment:
+        """An environment as the agent knows it: its task, pictures of its size, actions held as long.
+
+        A task that is code of your own has to be named once more, as `task`: that says that you trust it.
+        """
+        trusted = trusted_task(str(self.origin["task"]), task, "the agent", "make_env(seed=0, task='{}')")
+        return make(trusted, seed=seed, options=self._env_options)
 
     def __repr__(self) -> str:
         return f"TrainedAgent({self.origin})"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ogspr.analysis.wording import counted
 from ogspr.errors import UserError
+from ogspr.records.manifest import short_commit
 from ogspr.records.run import RunFolder, read_json
 
 FloatArray = npt.NDArray[np.float64]
@@ -363,9 +364,16 @@ def _protocol(run: RunResult) -> str:
     return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name not in _NO_MATTER)
 
 
+def _code(run: RunResult) -> str:
+    """The version of this package, and which state of it, where that was written down."""
+    commit = run.manifest.get("commit")
+    version = str(run.manifest.get("ogspr", _UNKNOWN))
+    return f"{version} at {short_commit(commit)}" if isinstance(commit, str) else version
+
+
 _UNKNOWN = "unknown"
 _WATCHED: dict[str, Callable[[RunResult], Any]] = {
-    "versions of ogspr": lambda run: run.manifest.get("ogspr", _UNKNOWN),
+    "versions of ogspr": _code,
     "versions of mujoco, which draws other pictures": _library("mujoco", "dmc"),
     "versions of dm_control": _library("dm_control", "dmc"),
     "versions of ale-py": _library("ale-py", "atari"),

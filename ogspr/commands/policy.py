@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from ogspr.agents.protocol import Policy
-from ogspr.commands.train import trusted_task
 from ogspr.commands.video import VideoFile, filming
-from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch
+from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch, trusted_task
 from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
 from ogspr.records.files import check_writable

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from rich.console import Console
 
-from ogspr.envs import SUITES
+from ogspr.envs import SUITES, trusted_task
 from ogspr.errors import UserError
 from ogspr.records.display import Display, FragileDisplay, RunStatus, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
@@ -111,15 +111,6 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
     place = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in command.task)
     base = command.out if command.out is not None else Path("runs") / place / command.preset
     return [base / f"seed-{seed}" for seed in command.seeds]
-
-
-def trusted_task(task: str, given: str | None, source: Path | None, how: str) -> str:
-    """The task that a file names. One that is a Python function runs only if the user names it too."""
-    if given is not None and given != task:
-        raise UserError(f"{source} is of the task {task}, not {given}.")
-    if task.partition(":")[0] not in SUITES and given is None:
-        raise UserError(f"{source} would run the code {task}; if you trust it, say so: {how.format(task)}")
-    return task
 
 
 class _Spectator(Audience):

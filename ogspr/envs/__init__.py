@@ -2,7 +2,7 @@
 
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
-from ogspr.envs.registry import SUITES, launch, make
+from ogspr.envs.registry import SUITES, launch, make, trusted_task
 from ogspr.envs.resilient import InexactState, ResilientEnvironment
 from ogspr.envs.worker import WorkerDied, WorkerError
 
@@ -17,4 +17,5 @@ __all__ = [
     "WorkerError",
     "launch",
     "make",
+    "trusted_task",
 ]

@@ -63,6 +63,21 @@ def launch(
     return WorkerEnvironment(build, name)
 
 
+def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
+    """The task that a file names. One that is a Python function runs only if the user names it too.
+
+    Args:
+        given: What the user names.
+        source: Who would run it, in words.
+        how: How to name it, with {} for the task.
+    """
+    if given is not None and given != task:
+        raise UserError(f"{source} is of the task {task}, not {given}.")
+    if task.partition(":")[0] not in _SUITES and given is None:
+        raise UserError(f"{source} would run the code {task}; if you trust it, say so: {how.format(task)}")
+    return task
+
+
 def _with_suite(name: str) -> str:
     """What was perhaps meant by a name without its suite; else any name."""
     meant = (task for task in known_tasks() if task.partition(":")[2].lower() == name.strip(":").lower())

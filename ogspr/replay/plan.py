@@ -62,7 +62,8 @@ def choose_place(shape: ReplayShape, learners: int, rooms: dict[Place, int]) -> 
     have = ", ".join(f"{place} {gigabytes(max(0, room))}" for place, room in rooms.items())
     raise UserError(
         f"replay does not fit: {learners} x {shape.capacity} steps need {gigabytes(needed)}, free: {have}; "
-        f"store at most {best // (learners * shape.bytes_a_step)} steps (--replay.capacity), or free memory."
+        f"store at most {best // (learners * shape.bytes_a_step)} steps each (--replay.capacity), or free "
+        "memory."
     )
 
 

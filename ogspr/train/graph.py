@@ -190,7 +190,8 @@ def _workspaces_of_its_own() -> Iterator[None]:
     """A graph captured inside takes the memory in which matrix products add up from its own pool.
 
     Torch has one such workspace for each stream, and hands out 32 streams in turns: two graphs, captured one
-    after the other on the same stream, would else write to the same place when they run side by side.
+    after the other on the same stream, would else write to the same place when they run side by side. Torch's
+    own graphs (`torch._inductor.cudagraph_trees`) are captured like this, too.
     """
     torch._C._cuda_clearCublasWorkspaces()
     try:
@@ -213,20 +214,6 @@ def _undone(procedure: Procedure) -> Iterator[None]:
                 tensor.copy_(value)
         if procedure.generator is not None and numbers is not None:
             procedure.generator.set_state(numbers)
-
-
-def compile_without_helpers() -> None:
-    """From here on torch compiles in this process, one kernel after the other; its helper processes end."""
-    from torch._inductor import config
-    from torch._inductor.async_compile import AsyncCompile, CompiledTritonKernels
-
-    config.compile_threads = 1
-    # It would wait for what it has asked the helpers for, and at its end for the helpers themselves.
-    CompiledTritonKernels.cache_clear()  # type: ignore[no-untyped-call]
-    if AsyncCompile.process_pool.cache_info().currsize:
-        process = getattr(AsyncCompile.process_pool(), "process", None)
-        if process is not None:
-            process.kill()
 
 
 def set_matrix_precision(precision: Precision) -> None:

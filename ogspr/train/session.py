@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,9 @@ from ogspr.train.device import usable_cores, usable_device, use_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
-from ogspr.train.graph import compile_without_helpers
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners
 from ogspr.train.options import TrainOptions
-from ogspr.train.patience import OutOfPatience, at_most
 from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
 from ogspr.train.recipes import SMALL, recipe
@@ -47,7 +46,7 @@ from ogspr.types import EnvSpec
 
 _LARGEST_REPLAY = 1_000_000
 _CORES_FOR_OVERLAP = 8
-COMPILATION_SECONDS = 300.0  # several times what it takes as a rule
+COMPILATION_SECONDS = 300.0  # with 16 cores it takes 90
 _ENV_SEEDS = 0x0E57  # so that environments and networks of a seed share no random numbers
 
 
@@ -152,29 +151,32 @@ class Session:
     def _rehearse(self, runs: Sequence[Run]) -> None:
         """Compiling takes a minute on a GPU: too long to let somebody wait who wants to stop."""
         waiting = [run for run in runs if run.trainer.needs_rehearsal]
-        if waiting and self._execution.mode != "eager":
+        if waiting and self._execution.mode == "graph":  # else there is nothing to rehearse
             self._audience.line("compiling the update, which takes a minute or two")
         for run in waiting:
             try:
-                with self._stop.at_once():
-                    self._compile(run.trainer)
+                with self._stop.at_once(), self._told_when_it_takes_long():
+                    run.trainer.rehearse()
             except Stopped:
                 for each in runs:
                     self._survives(each, each.save)
                 raise
 
-    def _compile(self, trainer: Trainer) -> None:
-        """Torch waits without end for helper processes that hang, so it gets a limit."""
+    @contextlib.contextmanager
+    def _told_when_it_takes_long(self) -> Iterator[None]:
+        """Torch waits without end for helper processes of its own that hang."""
+        advice = (
+            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if that goes on, "
+            "stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 in the environment: "
+            "torch does without helper processes then."
+        )
+        timer = threading.Timer(COMPILATION_SECONDS, self._audience.warning, [advice])
+        timer.daemon = True
+        timer.start()
         try:
-            with at_most(COMPILATION_SECONDS):
-                trainer.rehearse()
-        except OutOfPatience:
-            self._audience.warning(
-                f"torch has not compiled the update in {COMPILATION_SECONDS / 60:.0f} minutes; it tries "
-                "again without helper processes, which takes some minutes, too."
-            )
-            compile_without_helpers()
-            trainer.rehearse()
+            yield
+        finally:
+            timer.cancel()
 
     def _note_system(self, runs: Sequence[Run]) -> None:
         for run in runs:
@@ -217,6 +219,7 @@ class Session:
             folder.lock()
             self._closing.callback(folder.unlock)
         stored = [self._stored(folder) for folder in self._folders]
+        self._advise()
         environments = [self._launch(seed) for seed in self._request.seeds]
         self._closing.callback(_close_all, [env for envs in environments for env in envs])
         spec = environments[0][0].spec  # waits until it is built
@@ -228,7 +231,6 @@ class Session:
             announce=self._audience.line,
             warn=self._audience.warning,
         )
-        self._advise()
         seed_generators(self._request.seeds[0])
         return [
             self._run(folder, seed, learner, envs, config)

@@ -131,6 +131,16 @@ def test_broken_folders_and_mixed_versions_are_told(tmp_path):
     assert [skipped["folder"] for skipped in document["skipped"]] == [str(tmp_path / "runs" / "c[bold]")]
 
 
+def test_versions_that_differ_by_their_commit_are_told(tmp_path):
+    for seed, commit in enumerate(("a" * 40, "a" * 40, "b" * 40 + " with changes")):
+        manifest = MANIFEST | {"commit": commit}
+        write_run(tmp_path / "runs" / str(seed), {0: 1.0}, seed=seed, manifest=manifest)
+    screen = console()
+    write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
+    told = "different versions of ogspr: 0.1.0 at aaaaaaa (2 runs), 0.1.0 at bbbbbbb+ (1 run)"
+    assert told in screen.file.getvalue()
+
+
 def test_nothing_to_report_is_an_error(tmp_path):
     write_run(tmp_path / "runs" / "a", {})
     with pytest.raises(UserError, match=r"no run that could be used was found:\n.*no evaluation"):

@@ -1,8 +1,6 @@
 """Compiled functions equal plain ones; whole updates are compared on a GPU, where compiling pays."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -73,27 +71,3 @@ def test_only_a_deterministic_run_forbids_races_between_kernels(monkeypatch, det
     monkeypatch.setattr(torch, "compile", lambda function, **options: given.update(options) or function)
     make_accelerator(Execution("compiled", "fp32", deterministic), CPU).function(draw_window)
     assert given["options"].get("deterministic", False) == deterministic
-
-
-def test_helpers_of_torch_that_hang_are_done_without():
-    """In a process of its own, since it changes how all of torch compiles. It has to end soon, too."""
-    program = """
-import operator, os, signal
-from torch._inductor import config
-config.compile_threads = 2
-from torch._inductor.async_compile import AsyncCompile, CompiledTritonKernels
-from torch._inductor.codecache import LambdaFuture
-from ogspr.train.graph import compile_without_helpers
-
-helpers = AsyncCompile.process_pool()
-assert helpers.submit(operator.add, 1, 2).result(60) == 3
-os.kill(helpers.process.pid, signal.SIGSTOP)
-asked_for = helpers.submit(operator.add, 1, 2)
-CompiledTritonKernels.save("a kernel", LambdaFuture(asked_for.result, asked_for))
-assert not asked_for.done()
-compile_without_helpers()
-assert CompiledTritonKernels.get("a kernel") is None
-assert not AsyncCompile.use_process_pool()
-assert AsyncCompile.submit(lambda: 3) == 3
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)

@@ -200,7 +200,7 @@ def test_learners_side_by_side_equal_each_alone(method):
 
 
 def test_graphs_captured_on_the_same_streams_do_not_disturb_each_other(method, monkeypatch):
-    """As when torch's 32 streams are used up: matrix products must not add up where another learner's do."""
+    """As they may be, when torch's 32 streams are used up: products must not add up where another's do."""
     shared = functools.cache(lambda _name: torch.cuda.Stream())
     monkeypatch.setattr(GraphAccelerator, "_side_stream", lambda _accelerator, name: shared(name))
     assert_side_by_side_as_alone(method, learners=3, updates=40)

@@ -206,8 +206,14 @@ def test_an_agent_makes_its_own_environment(tmp_path):
 
 
 def test_an_agent_does_not_run_code_that_a_file_names(run):
-    with pytest.raises(UserError, match=f"is code, {TASK}"):
-        ogspr.load(run).make_env(seed=0)
+    agent = ogspr.load(run)
+    with pytest.raises(UserError, match=rf"would run the code {TASK}; .*make_env\(seed=0, task='{TASK}'\)"):
+        agent.make_env(seed=0)
+    with pytest.raises(UserError, match=f"is of the task {TASK}, not examples.chase:make"):
+        agent.make_env(seed=0, task="examples.chase:make")
+    env = agent.make_env(seed=0, task=TASK)
+    assert agent.spec.actions.checked(agent.act(env.reset().observation)) is not None
+    env.close()
 
 
 def test_every_method_has_what_the_table_says():
