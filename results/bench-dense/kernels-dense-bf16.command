@@ -1,1 +1,1 @@
-ogspr bench kernels --out results/bench-dense/kernels-dense-bf16.csv
+ogspr bench kernels --out results/bench-kernels/h200.csv
