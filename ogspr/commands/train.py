@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from rich.console import Console
 
-from ogspr.envs import SUITES, trusted_task
+from ogspr.envs import is_own_code, trusted_task
 from ogspr.errors import UserError
 from ogspr.records.display import Display, FragileDisplay, RunStatus, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
@@ -145,7 +145,7 @@ def _how_to_go_on(request: Request) -> str:
     begun = [path for path in request.folders if RunFolder(path).exists]
     if not begun:
         return "nothing had begun yet."
-    own_code = "" if request.task.partition(":")[0] in SUITES else f"{request.task} "
+    own_code = f"{request.task} " if is_own_code(request.task) else ""
     commands = "\n".join(f"    ogspr train {own_code}--resume {path}" for path in begun)
     return f"everything is saved. The same command goes on from here, or:\n{commands}"
 

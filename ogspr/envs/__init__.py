@@ -2,12 +2,11 @@
 
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
-from ogspr.envs.registry import SUITES, launch, make, trusted_task
+from ogspr.envs.registry import is_own_code, launch, make, trusted_task
 from ogspr.envs.resilient import InexactState, ResilientEnvironment
 from ogspr.envs.worker import WorkerDied, WorkerError
 
 __all__ = [
-    "SUITES",
     "EnvOptions",
     "Environment",
     "InexactState",
@@ -15,6 +14,7 @@ __all__ = [
     "SplitStepEnvironment",
     "WorkerDied",
     "WorkerError",
+    "is_own_code",
     "launch",
     "make",
     "trusted_task",

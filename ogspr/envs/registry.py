@@ -23,7 +23,6 @@ _SUITES: dict[str, Callable[[str, int, bool, EnvOptions], Environment]] = {
     "atari": atari.make,
     "gym": lambda env_id, seed, _training, options: PixelEnvironment(gym.make_source(env_id, seed, options)),
 }
-SUITES = tuple(_SUITES)
 _LARGEST_SEED = 2**32 - 1  # of numpy's RandomState, which dm_control uses
 
 
@@ -63,6 +62,11 @@ def launch(
     return WorkerEnvironment(build, name)
 
 
+def is_own_code(task: str) -> bool:
+    """Whether a task is a Python function of somebody's, and none of the suites'."""
+    return task.partition(":")[0] not in _SUITES
+
+
 def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
     """The task that a file names. One that is a Python function runs only if the user names it too.
 
@@ -73,7 +77,7 @@ def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
     """
     if given is not None and given != task:
         raise UserError(f"{source} is of the task {task}, not {given}.")
-    if task.partition(":")[0] not in _SUITES and given is None:
+    if is_own_code(task) and given is None:
         raise UserError(f"{source} would run the code {task}; if you trust it, say so: {how.format(task)}")
     return task
 
