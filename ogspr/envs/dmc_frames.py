@@ -11,6 +11,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from OpenGL import GL
 
 from ogspr.envs.cleanup import close_at_exit
 from ogspr.types import UInt8Array
@@ -41,6 +42,8 @@ class FrameRenderer:
             model.vis.quality.shadowsize = 0
         self._renderer = TidyRenderer(model, size, size)
         close_at_exit(self)
+        if model.vis.quality.shadowsize:
+            _take_stencil_from_shadows(self._renderer._mjr_context)
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._camera.fixedcamid = camera
@@ -64,6 +67,29 @@ class FrameRenderer:
     def close(self) -> None:
         self._physics._contexts = None
         self._renderer.close()
+
+
+def _take_stencil_from_shadows(context: Any) -> None:
+    """Gives the picture from which shadows are read another format: the same depths, nothing beside them.
+
+    MuJoCo makes it of 24 bits of depth and 8 of stencil. Nobody uses the latter, yet whenever depths are
+    cleared it has to survive, and the picture is by far the largest that is drawn for a frame. To be called
+    while the context's OpenGL is current.
+    """
+    side = context.shadowSize
+    GL.glBindTexture(GL.GL_TEXTURE_2D, context.shadowTex)
+    GL.glTexImage2D(
+        GL.GL_TEXTURE_2D,
+        0,
+        GL.GL_DEPTH_COMPONENT24,
+        side,
+        side,
+        0,
+        GL.GL_DEPTH_COMPONENT,
+        GL.GL_UNSIGNED_INT,
+        None,
+    )
+    GL.glBindTexture(GL.GL_TEXTURE_2D, 0)
 
 
 class _SharedContexts:
