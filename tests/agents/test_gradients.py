@@ -183,7 +183,7 @@ def test_targets_become_copies_after_every_period_and_only_then(kind):
     [("ogspr", 5_402_380), ("anonmethod", 4_877_068), ("no-adapter", 4_877_068), ("ogspr-op", 4_695_833)],
 )
 def test_parameter_counts_at_cheetah_run(name, count):
-    """The paper's 5.4 M and 4.9 M; without observation prediction, SPEC.md's 4.696 M."""
+    """The paper's 5.4 M and 4.9 M; without observation prediction, 4.696 M."""
     spec = EnvSpec("cheetah-run", (3, 84, 84), 3, ContinuousActions(6), 2, 500)
     agent = make_agent(replace(preset(name), batch_size=2), spec)
     assert agent.parameter_count == count
