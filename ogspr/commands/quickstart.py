@@ -19,25 +19,27 @@ from ogspr.train.recipes import SMALL, recipe
 TASK = "dmc:cartpole-swingup"
 _GPU_STEPS = 30_000
 _FOLDER = Path("runs") / "quickstart"
+_FILM = "quickstart.mp4"  # `ogspr play` writes best.mp4 and would replace it
 
 
 def quickstart(out: Path | None, console: Console) -> None:
     """Trains the embedded default, then shows the curve, films the policy, and says what to type next."""
-    VideoFile.check(Path("video.mp4"))  # before the work, not after it
+    VideoFile.check(Path(_FILM))  # before the work, not after it
     gpu = torch.cuda.is_available()
     preset = "ogspr" if gpu else SMALL
     options = recipe(preset, TASK)
     if gpu:
         options = replace(options, agent_steps=_GPU_STEPS)
     command = TrainCommand(options, task=TASK, preset=preset, out=out or _FOLDER)
+    (path,) = run_folders(command)
+    folder = RunFolder(path)
     where = torch.cuda.get_device_name() if gpu else "the CPU"
-    console.print(f"training {TASK} from pixels on {where}: {options.agent_steps} agent steps")
+    console.print(f"{TASK} from pixels on {where}: {options.agent_steps} agent steps")
     steps = f" --agent-steps {options.agent_steps}" if gpu else ""
     console.print(f"the same as: ogspr train {TASK} --preset {preset}{steps} --out {command.out}")
     train(command, console)
-    (path,) = run_folders(command)
     console.print("\nmean score of the evaluations:\n")
-    for line in learning_curve(RunFolder(path), options.agent.random_steps):
+    for line in learning_curve(folder, options.agent.random_steps):
         console.print(line)
     console.print()
     play(
@@ -48,7 +50,7 @@ def quickstart(out: Path | None, console: Console) -> None:
         seed=1_000_000,
         grid=True,
         workers=True,
-        out=None,
+        out=folder.videos / _FILM,
         console=console,
     )
     console.print(f"run         {path}")

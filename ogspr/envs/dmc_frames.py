@@ -1,6 +1,6 @@
 """Frames of a dm_control physics, drawn by `mujoco.Renderer`.
 
-To be imported once OpenGL is chosen: MuJoCo reads MUJOCO_GL when it is imported.
+To be imported once OpenGL is chosen: MuJoCo reads MUJOCO_GL when it is imported, PyOpenGL its own variable.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class FrameRenderer:
             model.vis.quality.shadowsize = 0
         self._renderer = TidyRenderer(model, size, size)
         close_at_exit(self)
-        if model.vis.quality.shadowsize:
-            _take_stencil_from_shadows(self._renderer._mjr_context)
+        _drop_shadow_stencil(self._renderer._mjr_context)
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._camera.fixedcamid = camera
@@ -69,13 +68,15 @@ class FrameRenderer:
         self._renderer.close()
 
 
-def _take_stencil_from_shadows(context: Any) -> None:
-    """Gives the picture from which shadows are read another format: the same depths, nothing beside them.
+def _drop_shadow_stencil(context: Any) -> None:
+    """Gives the picture from which shadows are read a format with the same depths and nothing beside them.
 
-    MuJoCo makes it of 24 bits of depth and 8 of stencil. Nobody uses the latter, yet whenever depths are
-    cleared it has to survive, and the picture is by far the largest that is drawn for a frame. To be called
-    while the context's OpenGL is current.
+    MuJoCo takes one with 8 bits of stencil, because it is known on more systems. Nothing reads the stencil,
+    yet clearing the depths has to keep it, which without a GPU is a good part of a frame: no other picture
+    that is drawn for it is nearly as large. To be called while the context's OpenGL is current.
     """
+    if not context.shadowSize:
+        return
     side = context.shadowSize
     GL.glBindTexture(GL.GL_TEXTURE_2D, context.shadowTex)
     GL.glTexImage2D(

@@ -1,4 +1,4 @@
-"""OG-SPR once more, in float64 numpy, written from the paper and SPEC.md. Imports nothing of the package.
+"""OG-SPR once more, in float64 numpy, written from the paper. Imports nothing of the package.
 
 Slow and plain on purpose: loops where a loop says it best, `np.pad` for the random shift, no masks where an
 `if` does. A network is a list of layers, each a pair (weight, bias); all randomness comes as arrays.

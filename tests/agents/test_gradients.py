@@ -41,7 +41,7 @@ SYMBOLS = {
     "value_network.heads.self_prediction": "u2",
     "policy": "pi",
 }
-# The parts of each variant that have parameters (SPEC.md: only what a variant uses is built).
+# The parts of each variant that have parameters (only what a variant uses is built).
 PARTS = {
     "ogspr": {"f", "u1", "g", "Q", "Dec", "q", "u2", "pi"},
     "ogspr-op": {"f", "u1", "g", "Q", "q", "u2", "pi"},

@@ -209,15 +209,16 @@ def test_the_picture_for_shadows_has_mujocos_depth_and_no_stencil():
     source = dmc.make_source("cheetah-run", 0, EnvOptions())
     from OpenGL import GL  # once OpenGL is chosen
 
-    context = source._renderer._renderer._mjr_context
-    GL.glBindTexture(GL.GL_TEXTURE_2D, context.shadowTex)
-
-    def bits(name):
-        return GL.glGetTexLevelParameteriv(GL.GL_TEXTURE_2D, 0, name)
-
-    assert bits(GL.GL_TEXTURE_WIDTH) == bits(GL.GL_TEXTURE_HEIGHT) == context.shadowSize == 2048
-    assert (bits(GL.GL_TEXTURE_DEPTH_SIZE), bits(GL.GL_TEXTURE_STENCIL_SIZE)) == (24, 0)
+    renderer = source._renderer._renderer
+    renderer._gl_context.make_current()
+    GL.glBindTexture(GL.GL_TEXTURE_2D, renderer._mjr_context.shadowTex)
+    names = ("WIDTH", "HEIGHT", "DEPTH_SIZE", "STENCIL_SIZE")
+    found = [
+        int(GL.glGetTexLevelParameteriv(GL.GL_TEXTURE_2D, 0, getattr(GL, f"GL_TEXTURE_{name}")))
+        for name in names
+    ]
     source.close()
+    assert found == [2048, 2048, 24, 0]
 
 
 @pytest.mark.parametrize("ending", ["closed", "forgotten"])

@@ -1,0 +1,60 @@
+"""What `make train` runs, in a few steps."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from ogspr.commands import quickstart as module
+from ogspr.commands.policy import play
+from ogspr.records.console import make_console
+from ogspr.train.options import EvaluationOptions
+from ogspr.train.recipes import recipe
+
+pytestmark = pytest.mark.usefixtures("opengl")
+
+
+def in_a_few_steps(preset, task):
+    options = recipe(preset, task)
+    return replace(
+        options,
+        agent=replace(options.agent, random_steps=130, batch_size=4),
+        agent_steps=140,
+        evaluation=EvaluationOptions(every=140, episodes=1, environments=1),
+    )
+
+
+def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "recipe", in_a_few_steps)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    run, console = tmp_path / "seed-0", make_console()
+    module.quickstart(tmp_path, console)
+    said = capsys.readouterr().out
+    assert said.startswith("dmc:cartpole-swingup from pixels on the CPU: 140 agent steps")
+    assert re.findall(r"^ +(\d+) +\d+\.\d ", said, re.M) == ["0", "140"]
+    assert "random policy" in said
+    film = run / "videos" / "quickstart.mp4"
+    before = film.read_bytes()
+    assert b"ftyp" in before[:16]
+    assert "new run" in said
+
+    play(
+        run,
+        policy="best",
+        task=None,
+        episodes=1,
+        seed=0,
+        grid=False,
+        workers=False,
+        out=None,
+        console=console,
+    )
+    assert (run / "videos" / "best.mp4").exists()
+    assert film.read_bytes() == before
+    capsys.readouterr()
+
+    film.unlink()
+    module.quickstart(tmp_path, console)
+    said = capsys.readouterr().out
+    assert "has made its 140 agent steps" in said
+    assert film.exists()
