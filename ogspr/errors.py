@@ -21,18 +21,21 @@ class SimulationFault(Exception):
     """The simulator lost its state (diverged physics, say); the episode cannot go on, the run can."""
 
 
-def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> UserError:
-    """The error for a misspelt name: one line with the closest names that exist."""
+def unknown(kind: str, given: str, known: Iterable[str], hint: str = "", *, prefix: str = "") -> UserError:
+    """The error for a misspelt name: one line with the closest names that exist.
+
+    `prefix` stands before every name where a user writes it.
+    """
     candidates = sorted(set(known))
     lowered = {name.lower(): name for name in candidates}
-    close = difflib.get_close_matches(given.lower(), lowered, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(given.lower(), lowered, n=3, cutoff=0.6)
     if close:
-        advice = f"did you mean {' or '.join(lowered[name] for name in close)}?"
+        advice = f"did you mean {' or '.join(prefix + lowered[name] for name in close)}?"
     elif len(candidates) <= 12:
         advice = f"known: {', '.join(candidates)}."
     else:
         advice = "nothing similar is known."
-    return UserError(" ".join(part for part in (f"unknown {kind} '{given}';", advice, hint) if part))
+    return UserError(" ".join(part for part in (f"unknown {kind} '{prefix}{given}';", advice, hint) if part))
 
 
 def require_positive(**values: int | None) -> None:

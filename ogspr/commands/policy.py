@@ -112,9 +112,13 @@ def export(path: Path, *, policy: Which, out: Path, console: Console) -> None:
     if out.suffix != ".safetensors":
         raise UserError(f"a policy file must end in .safetensors, got {out.name}.")
     save_policy(out, saved)
-    about = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in saved.origin.items())
+    about = ", ".join(f"{name.replace('_', ' ')} {_brief(value)}" for name, value in saved.origin.items())
     console.print(f"written     {out} ({decimal(out.stat().st_size)}): {about}")
     console.print(f"use it      agent = ogspr.load({str(out)!r}); action = agent.act(observation)")
+
+
+def _brief(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def open_source(path: Path, which: str, task: str | None) -> Source:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -54,9 +57,11 @@ def quickstart(out: Path | None, console: Console) -> None:
         console=console,
     )
     console.print(f"run         {path}")
+    if shutil.which("ogspr") is None:  # as after `make train`
+        console.print(f"first       . {os.path.relpath(Path(sys.prefix) / 'bin' / 'activate')}")
     on_cpu = "" if gpu else " --preset small"
     console.print(f"next        ogspr tasks; ogspr train --help; ogspr train dmc:walker-walk{on_cpu}")
-    console.print(f"            ogspr eval {path}; ogspr export {path} policy.safetensors")
+    console.print(f"            ogspr watch runs; ogspr play {path}; ogspr export {path} policy.safetensors")
 
 
 def learning_curve(folder: RunFolder, random_steps: int) -> list[str]:

@@ -75,7 +75,7 @@ def make(name: str, seed: int, training: bool, options: EnvOptions) -> PixelEnvi
     options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", *own)
     games = {game.name: game for game in atari_games()}
     if name not in games:
-        raise unknown("Atari game", name, games, hint="`ogspr tasks atari` lists them.")
+        raise unknown("Atari game", name, games, hint="`ogspr tasks atari` lists them.", prefix="atari:")
     preset, protocol = resolve_protocol(options)
     protocol = replace(protocol, sign_rewards=training and protocol.sign_rewards)
     source = AtariSource(

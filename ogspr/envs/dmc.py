@@ -54,7 +54,7 @@ def make_source(name: str, seed: int, options: EnvOptions) -> DmcSource:
     options.refuse_except("dmc", "image_size", "frame_stack", "action_repeat", "camera", "shadows")
     known = [task.name for task in dmc_tasks()]
     if name not in known:
-        raise unknown("dmc task", name, known, hint="`ogspr tasks dmc` lists them.")
+        raise unknown("dmc task", name, known, hint="`ogspr tasks dmc` lists them.", prefix="dmc:")
     if find_spec("dm_control") is None:
         raise UserError(f"DeepMind Control needs the package dm_control: {INSTALL_COMMAND}.")
     backend = gl.activate()

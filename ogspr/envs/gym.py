@@ -37,7 +37,7 @@ def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
         registered = gymnasium.spec(registered_id)
     except gymnasium.error.Error:
         hint = "Atari games are atari:<Game>." if registered_id.startswith("ALE/") else ""
-        raise unknown("Gymnasium environment", env_id, gymnasium.registry, hint) from None
+        raise unknown("Gymnasium environment", env_id, gymnasium.registry, hint, prefix="gym:") from None
     except ModuleNotFoundError as error:
         raise UserError(f"gym:{env_id}: the module {error.name} is not installed.") from None
     backend = gl.activate() if "mujoco" in str(registered.entry_point) else None

@@ -94,7 +94,9 @@ def find_policy(path: Path, which: str) -> Path:
     if path.is_dir():
         found = policy_path(path, which)
         if not RunFolder(path).exists:
-            raise UserError(f"{path} is no run: it has no config.json; give the folder of a run.")
+            below = sorted(config.parent for config in path.glob("*/config.json"))
+            advice = f"did you mean {below[0]}?" if below else "give the folder of a run."
+            raise UserError(f"{path} is no run: it has no config.json; {advice}")
         if not found.exists():
             raise UserError(f"{path} has no {which} policy; a run has one after its first evaluation.")
         return found

@@ -27,6 +27,7 @@ def in_a_few_steps(preset, task):
 def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "recipe", in_a_few_steps)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv("PATH", "/usr/bin")
     run, console = tmp_path / "seed-0", make_console()
     module.quickstart(tmp_path, console)
     said = capsys.readouterr().out
@@ -37,6 +38,7 @@ def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path
     before = film.read_bytes()
     assert b"ftyp" in before[:16]
     assert "new run" in said
+    assert re.search(r"^first +\. .*bin/activate$", said, re.M)  # `ogspr` is not found without
 
     play(
         run,
