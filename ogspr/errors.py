@@ -32,7 +32,7 @@ def unknown(kind: str, given: str, known: Iterable[str], hint: str = "", *, pref
     if close:
         advice = f"did you mean {' or '.join(prefix + lowered[name] for name in close)}?"
     elif len(candidates) <= 12:
-        advice = f"known: {', '.join(candidates)}."
+        advice = f"known: {', '.join(prefix + name for name in candidates)}."
     else:
         advice = "nothing similar is known."
     return UserError(" ".join(part for part in (f"unknown {kind} '{prefix}{given}';", advice, hint) if part))

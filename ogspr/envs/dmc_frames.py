@@ -72,8 +72,8 @@ def _drop_shadow_stencil(context: Any) -> None:
     """Gives the picture from which shadows are read a format with the same depths and nothing beside them.
 
     MuJoCo takes one with 8 bits of stencil, because it is known on more systems. Nothing reads the stencil,
-    yet clearing the depths has to keep it, which without a GPU is a good part of a frame: no other picture
-    that is drawn for it is nearly as large. To be called while the context's OpenGL is current.
+    yet clearing the depths has to keep it, which takes time without a GPU: no other picture that is drawn for
+    a frame is nearly as large. To be called while the context's OpenGL is current.
     """
     if not context.shadowSize:
         return
