@@ -11,7 +11,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from OpenGL import GL
+from OpenGL.raw.GL.VERSION import GL_1_0, GL_1_1, GL_1_4  # `OpenGL.GL` takes a tenth of a second
 
 from ogspr.envs.cleanup import close_at_exit
 from ogspr.types import UInt8Array
@@ -78,19 +78,19 @@ def _drop_shadow_stencil(context: Any) -> None:
     if not context.shadowSize:
         return
     side = context.shadowSize
-    GL.glBindTexture(GL.GL_TEXTURE_2D, context.shadowTex)
-    GL.glTexImage2D(
-        GL.GL_TEXTURE_2D,
+    GL_1_1.glBindTexture(GL_1_0.GL_TEXTURE_2D, context.shadowTex)
+    GL_1_0.glTexImage2D(
+        GL_1_0.GL_TEXTURE_2D,
         0,
-        GL.GL_DEPTH_COMPONENT24,
+        GL_1_4.GL_DEPTH_COMPONENT24,
         side,
         side,
         0,
-        GL.GL_DEPTH_COMPONENT,
-        GL.GL_UNSIGNED_INT,
+        GL_1_0.GL_DEPTH_COMPONENT,
+        GL_1_0.GL_UNSIGNED_INT,
         None,
     )
-    GL.glBindTexture(GL.GL_TEXTURE_2D, 0)
+    GL_1_1.glBindTexture(GL_1_0.GL_TEXTURE_2D, 0)
 
 
 class _SharedContexts:

@@ -66,5 +66,5 @@ def test_a_failing_contender_is_named():
 
 
 def test_misspelt_tasks_are_found_before_anything_is_measured():
-    with pytest.raises(UserError, match="did you mean Pong"):
+    with pytest.raises(UserError, match="did you mean atari:Pong"):
         run(["examples.chase:make", "atari:Pnog"])

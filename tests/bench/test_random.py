@@ -176,7 +176,7 @@ def test_a_killed_process_is_told_and_what_was_measured_stays(tmp_path):
 
 def test_misspelt_tasks_are_found_before_anything_is_measured(tmp_path):
     out = tmp_path / "scores.csv"
-    with pytest.raises(UserError, match="did you mean Pong"):
+    with pytest.raises(UserError, match="did you mean atari:Pong"):
         run([COUNTER, "atari:Pnog"], out)
     assert not out.exists()
 
