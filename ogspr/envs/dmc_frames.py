@@ -75,9 +75,9 @@ def _drop_shadow_stencil(context: Any) -> None:
     yet clearing the depths has to keep it, which takes time without a GPU: no other picture that is drawn for
     a frame is nearly as large. To be called while the context's OpenGL is current.
     """
-    if not context.shadowSize:
-        return
     side = context.shadowSize
+    if not side:
+        return
     GL_1_1.glBindTexture(GL_1_0.GL_TEXTURE_2D, context.shadowTex)
     GL_1_0.glTexImage2D(
         GL_1_0.GL_TEXTURE_2D,

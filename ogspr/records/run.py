@@ -39,6 +39,14 @@ class RunFolder:
     def exists(self) -> bool:
         return self.config.exists()
 
+    def require(self) -> None:
+        """A UserError where there is no run; names one that lies below."""
+        if self.exists:
+            return
+        below = sorted(config.parent for config in self.path.glob("*/config.json"))
+        advice = f"did you mean {below[0]}?" if below else "give the folder of a run."
+        raise UserError(f"{self.path} is no run: it has no config.json; {advice}")
+
     @property
     def has_results(self) -> bool:
         """Whether anything here would be lost with a new start."""

@@ -93,10 +93,7 @@ def find_policy(path: Path, which: str) -> Path:
         raise unknown("policy", which, (BEST, LAST))
     if path.is_dir():
         found = policy_path(path, which)
-        if not RunFolder(path).exists:
-            below = sorted(config.parent for config in path.glob("*/config.json"))
-            advice = f"did you mean {below[0]}?" if below else "give the folder of a run."
-            raise UserError(f"{path} is no run: it has no config.json; {advice}")
+        RunFolder(path).require()
         if not found.exists():
             raise UserError(f"{path} has no {which} policy; a run has one after its first evaluation.")
         return found

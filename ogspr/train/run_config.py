@@ -47,8 +47,7 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
 
 def read_config(folder: RunFolder) -> RunConfig:
     """A UserError where there is none, or one that this version cannot read."""
-    if not folder.exists:
-        raise UserError(f"{folder.path} is no run: it has no config.json.")
+    folder.require()
     content = read_json(folder.config)
     if content.get("format") != FORMAT:
         raise UserError(
