@@ -193,6 +193,7 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
         )
     for method in methods:
         _draw_curve(axes, grid.curve(method, task), _look(grid, method), _label(grid, method, tasks))
+        _draw_runs_ahead(axes, grid.curve(method, task), _look(grid, method))
     if task in paper_scores(METHOD):
         axes.axhline(
             paper_scores(METHOD)[task],
@@ -208,6 +209,16 @@ def _draw_curve(axes: Axes, line: Curve, look: dict[str, Any], label: str) -> No
     steps = line.agent_steps[there]
     axes.plot(steps, line.mean[there], label=label, zorder=3, **look, **_marker(steps))
     axes.fill_between(steps, line.low[there], line.high[there], color=look["color"], alpha=0.2, linewidth=0)
+
+
+def _draw_runs_ahead(axes: Axes, line: Curve, look: dict[str, Any]) -> None:
+    """Where some runs have ended and others went on: each of these by itself, from the end of the mean."""
+    common = np.flatnonzero(~np.isnan(line.mean))
+    since = common[-1] if len(common) else 0
+    for scores in line.scores:
+        there = since + np.flatnonzero(~np.isnan(scores[since:]))
+        if len(there) and there[-1] > since:
+            axes.plot(line.agent_steps[there], scores[there], linewidth=0.8, zorder=3, **look)
 
 
 def _label(grid: Grid, method: str, tasks: Sequence[str]) -> str:

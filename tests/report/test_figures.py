@@ -32,6 +32,16 @@ def test_a_task_shows_our_mean_with_its_seeds(tmp_path):
     assert drawn["DrQ-v2 (published)"][0].max() <= 5000
 
 
+def test_runs_that_went_on_are_shown_each_by_itself(tmp_path):
+    """A mean of fewer runs would be another one."""
+    for seed, scores in enumerate(({0: 0.0, 5000: 100.0}, {0: 0.0, 5000: 300.0, 10_000: 400.0})):
+        write_run(tmp_path / str(seed), scores, seed=seed)
+    (axes,) = task_curves(grid_of(tmp_path), ["dmc:walker-walk"]).axes
+    np.testing.assert_array_equal(lines(axes)["OG-SPR (2 seeds)"], [[0, 5000], [0, 200]])
+    ahead = [line for line in axes.get_lines() if line.get_label()[0] == "_"]
+    np.testing.assert_array_equal([line.get_data() for line in ahead], [[[5000, 10_000], [300, 400]]])
+
+
 def test_aggregates_are_means_over_shared_tasks_in_each_unit(tmp_path):
     write_grid(tmp_path, TASKS[:3], seeds=2)
     write_grid(tmp_path, TASKS[:2], seeds=2, preset="ogspr-sp")
