@@ -69,7 +69,8 @@ def shown_commands():
         for line in re.findall(r"^ +(?:\w+=\S+ )*(ogspr .*)", page.read_text(), re.M):
             yield page.name, line
     for path in (*ROOT.glob("results/**/*.command"), *ROOT.glob("results/**/command")):
-        yield str(path.relative_to(ROOT)), re.sub(r"^(\w+=\S+ )*", "", path.read_text())
+        for line in path.read_text().splitlines():
+            yield str(path.relative_to(ROOT)), re.sub(r"^(\w+=\S+ )*", "", line)
 
 
 @cache

@@ -33,6 +33,7 @@ _PUBLISHED_COLOUR = "#7f7f7f"
 _PUBLISHED_DASHES = {"DrQ-v2": ":", "TD-MPC2": "--", "DreamerV3": "-."}
 _PUBLISHED, _IN_THE_PAPER = " (published)", " in the paper, at the end"  # how labels end
 _RIVALS = ("MR.Q", "AnonMethod")  # with the stronger of which the paper compares
+_THIN = 0.8
 _COLUMNS = 4
 _PANEL = (3.0, 2.3)  # inches
 _LEGEND_COLUMN = 2.6  # inches
@@ -192,8 +193,9 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
             label=f"{method}{_PUBLISHED}",
         )
     for method in methods:
-        _draw_curve(axes, grid.curve(method, task), _look(grid, method), _label(grid, method, tasks))
-        _draw_runs_ahead(axes, grid.curve(method, task), _look(grid, method))
+        line, look = grid.curve(method, task), _look(grid, method)
+        _draw_curve(axes, line, look, _label(grid, method, tasks))
+        _draw_runs_ahead(axes, line, look)
     if task in paper_scores(METHOD):
         axes.axhline(
             paper_scores(METHOD)[task],
@@ -212,13 +214,12 @@ def _draw_curve(axes: Axes, line: Curve, look: dict[str, Any], label: str) -> No
 
 
 def _draw_runs_ahead(axes: Axes, line: Curve, look: dict[str, Any]) -> None:
-    """Where some runs have ended and others went on: each of these by itself, from the end of the mean."""
-    common = np.flatnonzero(~np.isnan(line.mean))
-    since = common[-1] if len(common) else 0
+    """Where some runs have ended and others went on: each of these by itself, thin, from the end of the mean."""
+    since = line.agent_steps[~np.isnan(line.mean)].max(initial=0)
     for scores in line.scores:
-        there = since + np.flatnonzero(~np.isnan(scores[since:]))
-        if len(there) and there[-1] > since:
-            axes.plot(line.agent_steps[there], scores[there], linewidth=0.8, zorder=3, **look)
+        there = (line.agent_steps >= since) & ~np.isnan(scores)
+        if there.sum() > 1:
+            axes.plot(line.agent_steps[there], scores[there], linewidth=_THIN, zorder=3, **look)
 
 
 def _label(grid: Grid, method: str, tasks: Sequence[str]) -> str:

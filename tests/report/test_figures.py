@@ -34,12 +34,17 @@ def test_a_task_shows_our_mean_with_its_seeds(tmp_path):
 
 def test_runs_that_went_on_are_shown_each_by_itself(tmp_path):
     """A mean of fewer runs would be another one."""
-    for seed, scores in enumerate(({0: 0.0, 5000: 100.0}, {0: 0.0, 5000: 300.0, 10_000: 400.0})):
-        write_run(tmp_path / str(seed), scores, seed=seed)
+    ends = ({}, {10_000: 400.0}, {10_000: 500.0, 15_000: 600.0})
+    for seed, further in enumerate(ends):
+        write_run(tmp_path / str(seed), {0: 0.0, 5000: 100.0 * seed} | further, seed=seed)
     (axes,) = task_curves(grid_of(tmp_path), ["dmc:walker-walk"]).axes
-    np.testing.assert_array_equal(lines(axes)["OG-SPR (2 seeds)"], [[0, 5000], [0, 200]])
-    ahead = [line for line in axes.get_lines() if line.get_label()[0] == "_"]
-    np.testing.assert_array_equal([line.get_data() for line in ahead], [[[5000, 10_000], [300, 400]]])
+    np.testing.assert_array_equal(lines(axes)["OG-SPR (3 seeds)"], [[0, 5000], [0, 100]])
+    shorter, longer = (line for line in axes.get_lines() if line.get_label()[0] == "_")
+    np.testing.assert_array_equal(shorter.get_data(), [[5000, 10_000], [100, 400]])
+    np.testing.assert_array_equal(longer.get_data(), [[5000, 10_000, 15_000], [200, 500, 600]])
+    (mean,) = (line for line in axes.get_lines() if line.get_label() == "OG-SPR (3 seeds)")
+    assert longer.get_linewidth() < mean.get_linewidth()
+    assert longer.get_color() == mean.get_color()
 
 
 def test_aggregates_are_means_over_shared_tasks_in_each_unit(tmp_path):
