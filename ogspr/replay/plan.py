@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,15 @@ Place = Literal["device", "pinned"]
 # What the networks, the batches and the graph of one learner need beside its replay.
 DEVICE_RESERVE_BYTES = 4 * 2**30
 HOST_RESERVE_BYTES = 1 * 2**30
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory that replays may take."""
+
+    place: Place
+    name: str  # in a user's words: on a CPU, what is beside the networks is main memory
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -42,24 +52,24 @@ def plan_storage(
     Args:
         place: Insist on this place instead of choosing.
     """
-    host_free = free_host_bytes()
+    main_memory = free_host_bytes() - HOST_RESERVE_BYTES
     if device.type != "cuda":
         if place == "pinned":
             raise UserError("replay in pinned memory needs a CUDA device; leave the place out.")
-        return choose_place(shape, learners, {"device": host_free - HOST_RESERVE_BYTES})
-    device_free = torch.cuda.mem_get_info(device)[0] - learners * DEVICE_RESERVE_BYTES
-    rooms: dict[Place, int] = {"device": device_free, "pinned": host_free - HOST_RESERVE_BYTES}
-    return choose_place(shape, learners, {place: rooms[place]} if place else rooms)
+        return choose_place(shape, learners, [Room("device", "main memory", main_memory)])
+    gpu_memory = torch.cuda.mem_get_info(device)[0] - learners * DEVICE_RESERVE_BYTES
+    rooms = [Room("device", "GPU memory", gpu_memory), Room("pinned", "main memory", main_memory)]
+    return choose_place(shape, learners, [room for room in rooms if place in (None, room.place)])
 
 
-def choose_place(shape: ReplayShape, learners: int, rooms: dict[Place, int]) -> StoragePlan:
-    """The first of `rooms` (bytes that may be used) that all replays fit into."""
+def choose_place(shape: ReplayShape, learners: int, rooms: Sequence[Room]) -> StoragePlan:
+    """The first of `rooms` that all replays fit into."""
     needed = learners * shape.bytes
-    for place, room in rooms.items():
-        if needed <= room:
-            return StoragePlan(place, shape, learners)
-    best = max(0, *rooms.values())
-    have = ", ".join(f"{place} {gigabytes(max(0, room))}" for place, room in rooms.items())
+    for room in rooms:
+        if needed <= room.bytes:
+            return StoragePlan(room.place, shape, learners)
+    best = max(0, *(room.bytes for room in rooms))
+    have = ", ".join(f"{room.name} {gigabytes(max(0, room.bytes))}" for room in rooms)
     raise UserError(
         f"replay does not fit: {learners} x {shape.capacity} steps need {gigabytes(needed)}, free: {have}; "
         f"store at most {best // (learners * shape.bytes_a_step)} steps each (--replay.capacity), or free "

@@ -31,7 +31,7 @@ from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.generators import generator_states, seed_generators, set_generator_states
 from ogspr.train.journal import Journal
-from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners
+from ogspr.train.learner import Diverged, Learner, LearnerSettings, make_learners, plan_learners
 from ogspr.train.options import TrainOptions
 from ogspr.train.policies import make_policy
 from ogspr.train.policy_file import SavedPolicy
@@ -220,10 +220,7 @@ class Session:
             self._closing.callback(folder.unlock)
         stored = [self._stored(folder) for folder in self._folders]
         self._advise()
-        environments = [self._launch(seed) for seed in self._request.seeds]
-        self._closing.callback(_close_all, [env for envs in environments for env in envs])
-        spec = environments[0][0].spec  # waits until it is built
-        settings = self._settings(spec, stored)
+        settings, environments = self._launched(stored)
         learners = make_learners(
             settings,
             self._request.seeds,
@@ -351,16 +348,37 @@ class Session:
         else:
             self._audience.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
 
-    def _launch(self, seed: int) -> list[ResilientEnvironment]:
-        """The training environment, then those for evaluation."""
+    def _launched(
+        self, stored: Sequence[RunConfig | None]
+    ) -> tuple[LearnerSettings, list[list[ResilientEnvironment]]]:
+        """What the learners have in common, as the first environment tells it, and the environments of each.
+
+        The others start where there is room for replay: they are many, and a refusal would wait for them.
+        """
+        environments: list[ResilientEnvironment] = []
+        self._closing.callback(_close_all, environments)
+        launching = self._launching()
+        environments.append(next(launching))
+        settings = self._settings(environments[0].spec, stored)
+        plan_learners(settings, len(self._request.seeds))
+        environments.extend(launching)
+        _wait_for(environments)
+        count = self._environments_a_run
+        return settings, [environments[place : place + count] for place in range(0, len(environments), count)]
+
+    @property
+    def _environments_a_run(self) -> int:
+        return 1 + self._request.options.evaluation.environments
+
+    def _launching(self) -> Iterator[ResilientEnvironment]:
+        """For each seed the training environment, then those for evaluation; each when it is asked for."""
         options = self._request.options
-        count = 1 + options.evaluation.environments
-        seeds = np.random.SeedSequence([seed, _ENV_SEEDS]).generate_state(count).tolist()
         start = partial(launch, self._request.task, options=options.env, worker=options.workers)
-        return [
-            ResilientEnvironment(partial(start, seed=env_seed, training=place == 0), self._audience.warning)
-            for place, env_seed in enumerate(seeds)
-        ]
+        for seed in self._request.seeds:
+            chance = np.random.SeedSequence([seed, _ENV_SEEDS])
+            for place, env_seed in enumerate(chance.generate_state(self._environments_a_run).tolist()):
+                build = partial(start, seed=env_seed, training=place == 0)
+                yield ResilientEnvironment(build, self._audience.warning)
 
     def _settings(self, spec: EnvSpec, stored: Sequence[RunConfig | None]) -> LearnerSettings:
         """Replay stays as large, and where it was, when a run began."""
@@ -459,6 +477,12 @@ class Session:
                 "Use the same ones, another --out, or --allow-changes to go on all the same."
             )
         self._audience.warning(f"{folder.path} goes on with changed settings:\n  {listed}")
+
+
+def _wait_for(environments: Sequence[ResilientEnvironment]) -> None:
+    """Until all are built: the memory they take is no room for replay any more."""
+    for env in environments:
+        _ = env.spec
 
 
 def _close_all(environments: Sequence[ResilientEnvironment]) -> None:

@@ -11,7 +11,7 @@ import torch
 import ogspr
 from ogspr.errors import UserError
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan, plan_storage
-from ogspr.replay.plan import choose_place
+from ogspr.replay.plan import Room, choose_place
 
 CPU = torch.device("cpu")
 DMC_FRAME = (3, 84, 84)
@@ -34,7 +34,12 @@ def array_bytes(thing: object) -> int:
     return 0
 
 
-def refusal(shape: ReplayShape, learners: int, rooms: dict) -> str:
+def gpu_rooms(device: int, pinned: int | None = None) -> list[Room]:
+    rooms = [Room("device", "GPU memory", device)]
+    return rooms if pinned is None else [*rooms, Room("pinned", "main memory", pinned)]
+
+
+def refusal(shape: ReplayShape, learners: int, rooms: list[Room]) -> str:
     with pytest.raises(UserError) as refused:
         choose_place(shape, learners, rooms)
     return str(refused.value)
@@ -68,52 +73,52 @@ def test_the_plan_counts_every_byte_that_grows_with_the_capacity(frame_shape, ac
 def test_the_device_is_chosen_before_main_memory(device_room, pinned_room, place):
     """Rooms are given as what is left over once the replay is there."""
     shape = dmc_shape(1000)
-    rooms = {"device": shape.bytes + device_room, "pinned": shape.bytes + pinned_room}
+    rooms = gpu_rooms(shape.bytes + device_room, shape.bytes + pinned_room)
     assert choose_place(shape, 1, rooms) == StoragePlan(place, shape, 1)
 
 
 def test_several_learners_need_several_times_the_room():
     shape = dmc_shape(1000)
-    assert choose_place(shape, 3, {"device": 3 * shape.bytes}).learners == 3
-    refusal(shape, 3, {"device": 3 * shape.bytes - 1})
+    assert choose_place(shape, 3, gpu_rooms(3 * shape.bytes)).learners == 3
+    refusal(shape, 3, gpu_rooms(3 * shape.bytes - 1))
 
 
 def test_a_refusal_says_what_is_needed_what_is_there_and_what_would_fit():
     shape = dmc_shape(500_000)  # 10.674 GB each
-    said = refusal(shape, 2, {"device": 5_000_000_000, "pinned": 8_120_000_000})
+    said = refusal(shape, 2, gpu_rooms(5_000_000_000, 8_120_000_000))
     assert "2 x 500000 steps need 21.35 GB" in said
-    assert "device 5.00 GB" in said
-    assert "pinned 8.12 GB" in said
+    assert "GPU memory 5.00 GB" in said
+    assert "main memory 8.12 GB" in said
     assert f"at most {8_120_000_000 // (2 * shape.bytes_a_step)} steps" in said
 
 
 @pytest.mark.parametrize("learners", [1, 2, 7])
 @pytest.mark.parametrize("room", [2_000_000, 33_333_333])
 def test_the_number_of_steps_suggested_is_the_most_that_fits(learners, room):
-    said = refusal(dmc_shape(10**6), learners, {"device": room})
+    said = refusal(dmc_shape(10**6), learners, gpu_rooms(room))
     steps = int(said.split("at most ")[1].split()[0])
     fitting = {capacity for capacity in (steps, steps + 1) if learners * dmc_shape(capacity).bytes <= room}
     assert fitting == {steps}
 
 
 def test_no_room_at_all_is_told_as_none():
-    said = refusal(dmc_shape(1000), 1, {"device": -5, "pinned": -7})
-    assert "device 0.00 GB, pinned 0.00 GB" in said
+    said = refusal(dmc_shape(1000), 1, gpu_rooms(-5, -7))
+    assert "GPU memory 0.00 GB, main memory 0.00 GB" in said
     assert "at most 0 steps" in said
 
 
 def test_the_text_of_a_plan_names_size_and_place():
     shape = dmc_shape(100_000)
-    text = str(choose_place(shape, 1, {"device": shape.bytes}))
+    text = str(choose_place(shape, 1, gpu_rooms(shape.bytes)))
     assert text.startswith("replay: 100000 steps")
     assert f"{shape.bytes / 1e9:.2f} GB" in text
     assert "beside the networks" in text
-    assert "main memory" in str(choose_place(shape, 1, {"device": 0, "pinned": shape.bytes}))
+    assert "main memory" in str(choose_place(shape, 1, gpu_rooms(0, shape.bytes)))
 
 
 def test_the_text_of_a_plan_for_several_learners_names_the_sum():
     shape = dmc_shape(100_000)
-    text = str(choose_place(shape, 4, {"device": 10**12}))
+    text = str(choose_place(shape, 4, gpu_rooms(10**12)))
     assert "4 x 100000 steps" in text
     assert f"{4 * shape.bytes / 1e9:.2f} GB" in text
 
@@ -131,6 +136,12 @@ def test_on_a_cpu_the_replay_leaves_a_reserve_of_main_memory(monkeypatch):
     monkeypatch.setattr(plan, "free_host_bytes", lambda: shape.bytes + plan.HOST_RESERVE_BYTES - 1)
     with pytest.raises(UserError, match="does not fit"):
         plan_storage(shape, CPU)
+
+
+def test_what_is_short_on_a_cpu_is_called_main_memory(monkeypatch):
+    monkeypatch.setattr(plan, "free_host_bytes", lambda: plan.HOST_RESERVE_BYTES + 5_000_000_000)
+    with pytest.raises(UserError, match=r"free: main memory 5\.00 GB; store at most"):
+        plan_storage(dmc_shape(10**6), CPU)
 
 
 def test_a_replay_that_cannot_fit_is_refused_before_anything_is_allocated():

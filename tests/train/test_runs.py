@@ -8,13 +8,16 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+from ogspr.envs import launch
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.curve import read_rows
 from ogspr.records.run import RunFolder
+from ogspr.train import session
 from ogspr.train.learner import Learner
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.train.policy_file import load_policy
@@ -369,6 +372,16 @@ def test_a_cpu_that_lacks_the_memory_hears_of_the_preset_for_one(tmp_path):
     with pytest.raises(UserError, match=r"store at most \d+ steps each \(--replay.capacity\)"):
         train(wanted, listener)
     assert any("--preset small" in line for line in listener.warnings)
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_a_second_environment_starts(tmp_path, monkeypatch):
+    """They take long to start, ten for evaluation and as many for every further seed."""
+    launching = Mock(side_effect=launch)
+    monkeypatch.setattr(session, "launch", launching)
+    with pytest.raises(UserError, match="does not fit"):
+        train(request(tmp_path, seeds=(0, 1), replay=ReplayOptions(capacity=10**9)))
+    assert launching.call_count == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_changed_learning_rate_is_used(tmp_path):
