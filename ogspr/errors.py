@@ -26,16 +26,20 @@ def unknown(kind: str, given: str, known: Iterable[str], hint: str = "", *, pref
 
     `prefix` stands before every name where a user writes it.
     """
+    advice = suggestion(given, known, prefix=prefix)
+    return UserError(" ".join(part for part in (f"unknown {kind} '{prefix}{given}';", advice, hint) if part))
+
+
+def suggestion(given: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """The closest names that exist, as a question; all of them where none is close and they are few."""
     candidates = sorted(set(known))
     lowered = {name.lower(): name for name in candidates}
     close = difflib.get_close_matches(given.lower(), lowered, n=3, cutoff=0.6)
     if close:
-        advice = f"did you mean {' or '.join(prefix + lowered[name] for name in close)}?"
-    elif len(candidates) <= 12:
-        advice = f"known: {', '.join(prefix + name for name in candidates)}."
-    else:
-        advice = "nothing similar is known."
-    return UserError(" ".join(part for part in (f"unknown {kind} '{prefix}{given}';", advice, hint) if part))
+        return f"did you mean {' or '.join(prefix + lowered[name] for name in close)}?"
+    if len(candidates) <= 12:
+        return f"known: {', '.join(prefix + name for name in candidates)}."
+    return "nothing similar is known."
 
 
 def require_positive(**values: int | None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 
 from ogspr.envs.tasks import known_tasks
-from ogspr.errors import UserError
+from ogspr.errors import UserError, suggestion
 from ogspr.reference import METHOD, paper_scores
 
 
@@ -15,7 +18,8 @@ def show_tasks(text: str, console: Console) -> None:
     tasks, scores = known_tasks(), paper_scores()
     shown = [name for name in tasks if text.lower() in name.lower()]
     if not shown:
-        raise UserError(f"no task name contains '{text}'; `ogspr tasks` lists them all.")
+        advice = suggestion(text, _in_the_form_of(text, tasks))
+        raise UserError(f"no task name contains '{text}'; {advice} `ogspr tasks` lists them all.")
     shown.sort(key=lambda name: (name.split(":")[0] != "dmc", name not in scores))
     table = Table("task", "actions", f"{METHOD} in the paper", box=None, header_style="bold")
     table.columns[0].no_wrap = True
@@ -28,3 +32,12 @@ def show_tasks(text: str, console: Console) -> None:
         f"\n{len(shown)} task{'s' * (len(shown) > 1)}, {in_paper} in the paper. Also: gym:<Gymnasium id>, "
         "module.path:factory for your own."
     )
+
+
+def _in_the_form_of(text: str, tasks: Iterable[str]) -> set[str]:
+    """Whole names, names without their suite, or words of them: a word is like no whole name."""
+    if ":" in text:
+        return set(tasks)
+    if "-" in text:
+        return {name.partition(":")[2] for name in tasks}
+    return {word for name in tasks for word in re.split("[:-]", name)}
