@@ -272,7 +272,7 @@ def play(
         seed: Seed of the first episode; the others have the next ones.
         task: Needed where the task is code of your own: says that you trust it.
         workers: Run every environment in a process of its own.
-        out: An .mp4 or .gif file; if left out, in the folder of the run.
+        out: An .mp4 or .gif file, replaced if it exists; if left out, a new one in the folder of the run.
     """
     from ogspr.commands.policy import play as run_command
 

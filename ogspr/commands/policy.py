@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from ogspr.agents.protocol import Policy
-from ogspr.commands.video import VideoFile, filming
+from ogspr.commands.video import VideoFile, filming, unused
 from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch, trusted_task
 from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
@@ -89,10 +89,13 @@ def play(
     out: Path | None,
     console: Console,
 ) -> Path:
-    """Films whole episodes: one after the other, or side by side as tiles of one picture."""
+    """Films whole episodes: one after the other, or side by side as tiles of one picture.
+
+    Only a film that `out` names is replaced: who names none did not ask for the loss of one.
+    """
     require_positive(episodes=episodes)
     source = open_source(path, policy, task)
-    video = out if out is not None else _default_video(path, policy)
+    video = out if out is not None else unused(_default_video(path, policy))
     VideoFile.check(video)
     console.print(source.text)
     acting = source.saved.made(ready_device())

@@ -22,7 +22,7 @@ from ogspr.train.recipes import SMALL, recipe
 TASK = "dmc:cartpole-swingup"
 _GPU_STEPS = 30_000
 _FOLDER = Path("runs") / "quickstart"
-_FILM = "quickstart.mp4"  # `ogspr play` writes best.mp4 and would replace it
+_FILM = "quickstart.mp4"  # the same again where `make train` runs again, not one more
 
 
 def quickstart(out: Path | None, console: Console) -> None:

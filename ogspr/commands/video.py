@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,12 @@ def filming(path: Path) -> Iterator[VideoFile]:
     unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")  # its end decides the format
     with becoming(path, unfinished), contextlib.closing(VideoFile(unfinished)) as video:
         yield video
+
+
+def unused(path: Path) -> Path:
+    """`path`, or the same name with the first number that no film has yet."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return next(name for name in itertools.chain([path], numbered) if not name.exists())
 
 
 class VideoFile:

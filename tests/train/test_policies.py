@@ -175,6 +175,23 @@ def test_play_films_episodes(run, tmp_path, grid, name):
     assert height == width  # one square, or two by two of them
 
 
+@pytest.mark.parametrize("exported", [False, True], ids=["run", "policy file"])
+def test_only_a_film_that_is_named_is_replaced(run, tmp_path, exported):
+    place, folder, name = run, run / "videos", "best"
+    if exported:
+        place, folder, name = tmp_path / "drift.safetensors", tmp_path, "drift"
+        commands.export(run, policy="best", out=place, console=console())
+    first = played(place, None)
+    assert first == folder / f"{name}.mp4"
+    film = first.read_bytes()
+    assert played(place, None, episodes=3) == folder / f"{name}-2.mp4"
+    assert played(place, None) == folder / f"{name}-3.mp4"
+    assert first.read_bytes() == film
+    played(place, first, episodes=3)
+    assert first.read_bytes() != film
+    assert len(list(folder.glob("*.mp4"))) == 3
+
+
 def test_a_film_that_fails_leaves_the_one_before(run, tmp_path, monkeypatch):
     film = tmp_path / "film.gif"
     film.write_bytes(b"the one before")
