@@ -214,7 +214,7 @@ def _draw_curve(axes: Axes, line: Curve, look: dict[str, Any], label: str) -> No
 
 
 def _draw_runs_ahead(axes: Axes, line: Curve, look: dict[str, Any]) -> None:
-    """Where some runs have ended and others went on: each of these by itself, thin, from the end of the mean."""
+    """Where some runs have ended and others went on: each of these by itself, from the end of the mean."""
     since = line.agent_steps[~np.isnan(line.mean)].max(initial=0)
     for scores in line.scores:
         there = (line.agent_steps >= since) & ~np.isnan(scores)
