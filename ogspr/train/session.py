@@ -26,6 +26,7 @@ from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
 from ogspr.records.structure import flat, plain
+from ogspr.replay.plan import Place
 from ogspr.train.device import usable_cores, usable_device, use_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
@@ -218,7 +219,7 @@ class Session:
         for folder in self._folders:
             folder.lock()
             self._closing.callback(folder.unlock)
-        stored = [self._stored(folder) for folder in self._folders]
+        stored = [self._stored(*run) for run in zip(self._folders, self._request.seeds, strict=True)]
         self._advise()
         settings, environments = self._launched(stored)
         learners = make_learners(
@@ -251,10 +252,12 @@ class Session:
                 f"--preset {SMALL}."
             )
 
-    def _stored(self, folder: RunFolder) -> RunConfig | None:
-        """The settings of a run that exists; None where a new one may begin."""
+    def _stored(self, folder: RunFolder, seed: int) -> RunConfig | None:
+        """The settings of a run that exists and may go on; None where a new one may begin."""
         if folder.exists:
-            return read_config(folder)
+            stored = read_config(folder)
+            self._check_changes(folder, stored, self._config(seed, stored.capacity, stored.place, stored))
+            return stored
         if folder.has_results:
             raise UserError(
                 f"{folder.path} holds results of a run, but no config.json; "
@@ -271,9 +274,7 @@ class Session:
         stored: RunConfig | None,
     ) -> Run:
         options = self._request.options
-        config = self._config(seed, learner, stored)
-        if stored is not None:
-            self._check_changes(folder, stored, config)
+        config = self._config(seed, learner.replay.shape.capacity, learner.place, stored)
         checkpoints = Checkpoints(folder, options.keep.checkpoints)
         checkpoints.clean_up()
         found = checkpoints.newest(self._audience.warning) if stored else None
@@ -421,7 +422,7 @@ class Session:
 
     # --- what is written down about a run -------------------------------------------------------
 
-    def _config(self, seed: int, learner: Learner, stored: RunConfig | None) -> RunConfig:
+    def _config(self, seed: int, capacity: int, place: Place, stored: RunConfig | None) -> RunConfig:
         options = self._request.options
         compute = replace(
             options.compute,
@@ -434,8 +435,8 @@ class Session:
             preset=self._request.preset,
             method=method_of(options.agent).name,
             seed=seed,
-            capacity=learner.replay.shape.capacity,
-            place=learner.place,
+            capacity=capacity,
+            place=place,
             identity=stored.identity if stored else uuid4().hex[:12],
             options=plain(replace(options, compute=compute)),
         )

@@ -330,12 +330,22 @@ def test_a_table_that_lost_rows_is_named(tmp_path):
 # --- settings -----------------------------------------------------------------------------------
 
 
-def test_changed_settings_are_refused_by_name(tmp_path):
+@pytest.fixture
+def launching(monkeypatch):
+    """Counts environments: they take long to start, ten for evaluation and as many for every further seed."""
+    counted = Mock(side_effect=launch)
+    monkeypatch.setattr(session, "launch", counted)
+    return counted
+
+
+def test_changed_settings_are_refused_by_name_before_anything_starts(tmp_path, launching):
     stopped_run(tmp_path, 40)
+    launching.reset_mock()
     agent = replace(tiny_options().agent, discount=0.9)
     evaluation = EvaluationOptions(every=40, episodes=3, environments=2)
     with pytest.raises(UserError, match=r"agent\.discount: 0\.9 was 0\.99\n  evaluation\.every: 40 was 50"):
         train(request(tmp_path, agent=agent, evaluation=evaluation))
+    assert launching.call_count == 0
     listener = Listener()
     train(request(tmp_path, agent=agent, allow_changes=True), listener)
     assert "agent.discount" in listener.warnings[0]
@@ -374,10 +384,7 @@ def test_a_cpu_that_lacks_the_memory_hears_of_the_preset_for_one(tmp_path):
     assert any("--preset small" in line for line in listener.warnings)
 
 
-def test_a_replay_that_does_not_fit_is_refused_before_a_second_environment_starts(tmp_path, monkeypatch):
-    """They take long to start, ten for evaluation and as many for every further seed."""
-    launching = Mock(side_effect=launch)
-    monkeypatch.setattr(session, "launch", launching)
+def test_a_replay_that_does_not_fit_is_refused_before_a_second_environment_starts(tmp_path, launching):
     with pytest.raises(UserError, match="does not fit"):
         train(request(tmp_path, seeds=(0, 1), replay=ReplayOptions(capacity=10**9)))
     assert launching.call_count == 1
