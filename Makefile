@@ -40,5 +40,5 @@ format: $(INSTALLED)  ## rewrite the code in the project's format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-clean:  ## remove what was installed and generated
-	rm -rf $(VENV) runs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+clean:  ## remove what was installed and built; runs stay
+	rm -rf $(VENV) report build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

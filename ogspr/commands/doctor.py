@@ -157,7 +157,7 @@ def _memory(device_bytes: int, host_bytes: int) -> Finding:
     have = f"free: {host_bytes / _GB:.1f} GB"
     if device_bytes:
         have += f", on the GPU {device_bytes / _GB:.1f} GB"
-    need = f"a {_RUN_AGENT_STEPS // 1000}k-step run needs {replay / _GB:.1f} GB for replay"
+    need = f"a {_RUN_AGENT_STEPS // 1000}k-step run needs {replay / _GB:.1f} GB for replay, for each seed"
     if device_bytes >= replay + _RUN_WORKING_BYTES:
         return Finding("memory", "ok", f"{have}; {need}: it fits on the GPU")
     if host_bytes >= replay + _RUN_WORKING_BYTES:

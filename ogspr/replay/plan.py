@@ -72,8 +72,8 @@ def choose_place(shape: ReplayShape, learners: int, rooms: Sequence[Room]) -> St
     have = ", ".join(f"{room.name} {gigabytes(max(0, room.bytes))}" for room in rooms)
     raise UserError(
         f"replay does not fit: {learners} x {shape.capacity} steps need {gigabytes(needed)}, free: {have}; "
-        f"store at most {best // (learners * shape.bytes_a_step)} steps each (--replay.capacity), or free "
-        "memory."
+        f"store at most {best // (learners * shape.bytes_a_step)} steps each (--replay.capacity), "
+        f"{'train fewer seeds at a time, ' if learners > 1 else ''}or free memory."
     )
 
 

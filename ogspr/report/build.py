@@ -131,7 +131,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     console.print(", ".join(counted(count, word) for count, word in found))
     for line in _hints(report):
         console.print(line)
-    console.print(f"written     {out / 'report.html'}")
+    console.print(f"written     {out / 'report.html'}; tables/ and figures/ are beside it")
 
 
 def _hints(report: Report) -> list[str]:

@@ -71,7 +71,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         (80 * GB, 64 * GB, "ok", "fits on the GPU"),
         (8 * GB, 64 * GB, "ok", "fits in main memory"),
         (0, 64 * GB, "ok", "fits in main memory"),
-        (0, 8 * GB, "warn", "needs 10.6 GB for replay"),
+        (0, 8 * GB, "warn", "needs 10.6 GB for replay, for each seed"),
     ],
 )
 def test_memory_is_judged_against_a_default_run(device, host, status, words):

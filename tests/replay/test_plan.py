@@ -90,6 +90,8 @@ def test_a_refusal_says_what_is_needed_what_is_there_and_what_would_fit():
     assert "GPU memory 5.00 GB" in said
     assert "main memory 8.12 GB" in said
     assert f"at most {8_120_000_000 // (2 * shape.bytes_a_step)} steps" in said
+    assert "train fewer seeds at a time" in said
+    assert "seeds" not in refusal(shape, 1, gpu_rooms(5_000_000_000))
 
 
 @pytest.mark.parametrize("learners", [1, 2, 7])
