@@ -117,13 +117,13 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
     axes = figure.add_subplot()
     for place, (method, _, found) in enumerate(gains):
         axes.barh(place, found.value, color=_look(grid, method)["color"])
-        axes.plot([found.low, found.high], [place, place], color="black", linewidth=0.8)
+        axes.plot([found.low, found.high], [place, place], color="black", linewidth=_THIN)
     names = [
         f"{task.partition(':')[2]}, {method}" if several else task.partition(":")[2]
         for method, task, _ in gains
     ]
     axes.set_yticks(range(len(gains)), [_text(name) for name in names], fontsize=7)
-    axes.axvline(0.0, color="black", linewidth=0.8)
+    axes.axvline(0.0, color="black", linewidth=_THIN)
     axes.set_ylim(-0.7, len(gains) - 0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     if max(abs(found.value) for _, _, found in gains) > _MOST_PER_CENT:
@@ -200,7 +200,7 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
         axes.axhline(
             paper_scores(METHOD)[task],
             color=_PUBLISHED_COLOUR,
-            linewidth=0.8,
+            linewidth=_THIN,
             label=f"{METHOD}{_IN_THE_PAPER}",
         )
     _finish(axes)
