@@ -31,9 +31,14 @@ def settings_of_the_process():
 
 
 def learner_on_gpu(mode="graph", precision="bf16", **options):
-    """Its kernels are chosen by rule, not by a race, and sum in a fixed order."""
+    """Its kernels are chosen by rule, not by a race, and sum in a fixed order.
+
+    Its steps have arrived: it stores them on a stream of its own, and tests look at them from another one.
+    """
     execution = Execution(mode, precision, deterministic=True)
-    return make_learner(execution=execution, device="cuda", **options)
+    learner = make_learner(execution=execution, device="cuda", **options)
+    torch.cuda.synchronize()
+    return learner
 
 
 def updated(learner, updates=UPDATES):
@@ -41,6 +46,11 @@ def updated(learner, updates=UPDATES):
         learner.update()
     torch.cuda.synchronize()
     return weights(learner)
+
+
+def set_rewards(learner, rewards):
+    """Of all steps in replay, after what the learner is doing and before what it does next."""
+    learner.run(lambda: learner.replay.numbers[:, -2].copy_(torch.as_tensor(rewards)))
 
 
 MODES = ("eager", "compiled", "graph")
@@ -137,10 +147,10 @@ def test_a_captured_update_sees_target_copies():
     updated(learner)
     assert learner.agent.updates % learner.agent.config.target_period == 0
     online, target = learner.agent.value_network.core, learner.agent.target_core
-    before = [parameter.clone() for parameter in online.parameters()]
-    learner.update()
+    before = [parameter.cpu() for parameter in online.parameters()]
+    updated(learner, 1)
     for copied, was in zip(target.parameters(), before, strict=True):
-        assert torch.equal(copied, was)
+        assert torch.equal(copied.cpu(), was)
 
 
 def test_a_captured_update_sees_new_steps():
@@ -148,7 +158,7 @@ def test_a_captured_update_sees_new_steps():
     learner = learner_on_gpu()
     updated(learner)
     learner.metrics()
-    learner.replay.numbers[:, -2] = 0.0
+    set_rewards(learner, 0.0)
     store_episodes(learner, seed=9, reward=1000.0)
     updated(learner, 4)
     assert learner.metrics()["target_mean"] > 100.0
@@ -209,13 +219,13 @@ def test_graphs_captured_on_the_same_streams_do_not_disturb_each_other(method, m
 def test_a_failed_update_leaves_everything_as_it_was_in_a_graph():
     learner = learner_on_gpu(config=small_config(tolerated_failures=10**6))
     updated(learner)
-    rewards = learner.replay.numbers[:, -2].clone()
-    before, priorities = weights(learner), learner.replay.priority.clone()
-    learner.replay.numbers[:, -2] = float("nan")
+    rewards, priorities = learner.replay.numbers[:, -2].cpu(), learner.replay.priority.cpu()
+    before = weights(learner)
+    set_rewards(learner, float("nan"))
     assert distance(updated(learner, 3), before) == 0.0
-    assert torch.equal(learner.replay.priority, priorities)
+    assert torch.equal(learner.replay.priority.cpu(), priorities)
     assert learner.agent.failures_in_a_row == 3
-    learner.replay.numbers[:, -2] = rewards
+    set_rewards(learner, rewards)
     assert distance(updated(learner, 1), before) > 0.0
     assert learner.agent.failures_in_a_row == 0
 
