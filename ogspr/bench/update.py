@@ -214,10 +214,11 @@ def ready_learners(
 def _measure(planned: Plan, contender: Contender, console: Console) -> UpdateResult:
     device, count = planned.device, contender.learners
     release(device)
-    before = held_memory(device)  # libraries keep some of what earlier contenders made them take
+    # Libraries keep some of what earlier contenders made them take.
+    held, most = held_memory(device), most_memory(device)
     with ready_learners(planned, contender, console.print) as learners:
         rounds = timed_rounds(update_of_all(learners), planned, contender.execution)
-        memory = Memory.of(learners, held_memory(device) - before, most_memory(device) - before)
+        memory = Memory.of(learners, held_memory(device) - held, most_memory(device) - most)
         phases = _phases(learners[0], planned, contender.execution) if count == 1 else {}
     return UpdateResult(
         contender,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,6 +17,7 @@ from ogspr.train.learner import Learner
 
 _PRODUCT_SIZE = {"cuda": 8192, "cpu": 1024}  # of a matrix product that keeps all of a chip busy
 _PRODUCTS = 10
+_SHARED_POOL = (0, 0)  # torch's number of the memory that belongs to no graph
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,11 @@ class Memory:
     optimisers: int
     replay: int
     working: int  # beside them, all the time: batches, activations, gradients, what a graph keeps
-    momentary: int  # beside all that, at the start, when libraries try which of their kernels is fastest
+    momentary: int  # taken from the device beside all that, at most: libraries try kernels at the start
 
     @staticmethod
     def of(learners: list[Learner], held: int, most: int) -> Memory:
-        """`held`, `most`: see `held_memory` and `most_memory`."""
+        """`held`, `most`: what they add to `held_memory` and `most_memory`; 0 where there is no GPU."""
         networks = optimisers = replay = 0
         for learner in learners:
             for name, tensor in learner.agent.state_dict()["tensors"].items():
@@ -39,23 +41,35 @@ class Memory:
                 else:
                     networks += tensor.nbytes
             replay += _replay_bytes(learner)
-        working = max(0, held - networks - optimisers - replay)
+        working = held - networks - optimisers - replay if held else 0
         return Memory(networks, optimisers, replay, working, momentary=most - held)
 
 
 def held_memory(device: torch.device) -> int:
-    """Bytes of a GPU that this process cannot give back, after it has given back the rest; 0 on a CPU.
-
-    Held, not used: what a graph works with is free for nobody else, though no tensor lives there.
-    """
+    """Bytes of a GPU that tensors and graphs of this process hold; 0 on a CPU."""
     if device.type != "cuda":
         return 0
-    torch.cuda.empty_cache()
-    return torch.cuda.memory_reserved(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    return held_bytes(segment for segment in segments if segment["device"] == index)
+
+
+def held_bytes(segments: Iterable[Mapping[str, Any]]) -> int:
+    """Of torch's pieces of memory: those of a graph's own pool whole, of others what tensors live in.
+
+    A graph's pool is free for nobody else, though no tensor lives there while the graph does not run. What is
+    free elsewhere goes to the next who asks, and is no part of what anybody holds, even where torch cannot
+    give it back because a small tensor beside it lives on.
+    """
+    held = 0
+    for segment in segments:
+        shared = tuple(segment["segment_pool_id"]) == _SHARED_POOL
+        held += segment["allocated_size" if shared else "total_size"]
+    return held
 
 
 def most_memory(device: torch.device) -> int:
-    """Bytes of a GPU that this process has held at most; 0 on a CPU."""
+    """Bytes of a GPU that torch had taken at most since `release`, used or not; 0 on a CPU."""
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
 
 
@@ -116,6 +130,7 @@ def release(device: torch.device) -> None:
     """What was measured before leaves no memory behind, and no peak."""
     gc.collect()
     if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # torch keeps one for each stream that ever multiplied
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
