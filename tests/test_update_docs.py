@@ -81,13 +81,16 @@ def test_every_run_has_a_line_and_a_mean_over_the_steps_that_all_have_reached(sc
 
 def test_gradients_have_a_line_for_each_part_of_the_networks(script):
     found = [
-        {"part": part, "compared": compared, "agent_steps": "7", "error": str(error), "mean_error": "0.5"}
+        {
+            **{"part": part, "compared": compared, "agent_steps": "7", "error": str(error)},
+            **{"mean_error": "0.5", "hardware": "a GPU, ogspr 1234567"},
+        }
         for part, errors in {"value": (0.1, 0.2, 0.3), "policy": (0.4, 0.5, 0.6)}.items()
         for compared, error in zip(script.AGAINST, errors, strict=True)
     ]
     assert [cells(line) for line in script.gradient_rows("label", found)] == [
-        ["label", "7", "policy", "0.400", "0.500", "0.500", "0.500", "0.600", "0.500"],
-        ["label", "7", "value", "0.100", "0.500", "0.200", "0.500", "0.300", "0.500"],
+        ["label", "1234567", "7", "policy", "0.400", "0.500", "0.500", "0.500", "0.600", "0.500"],
+        ["label", "1234567", "7", "value", "0.100", "0.500", "0.200", "0.500", "0.300", "0.500"],
     ]
 
 
@@ -96,6 +99,21 @@ def test_a_table_of_gradients_names_every_file(script, tmp_path):
     (tmp_path / "h200-other.csv").write_text("hardware,updates\na GPU,32\n")
     with pytest.raises(ValueError, match=r"expected 1, got 0"):
         script.bench_precision(tmp_path / "page.md", tmp_path)
+
+
+def test_a_csv_file_without_a_command_is_refused(script, tmp_path):
+    (tmp_path / "h200.command").write_text("\n")
+    with pytest.raises(SystemExit, match=r"nothing says what has made .*h200\.csv"):
+        script.command_of(tmp_path / "h200.csv")
+
+
+def test_memory_is_that_of_what_was_measured_first(script):
+    sizes = {"batch_size": "256", "capacity": "100"}
+    memory = {"networks": 1e9, "optimisers": 2e9, "replay": 3e9, "working": 4e9, "momentary": 5e9}
+    first = sizes | {f"{name}_bytes": str(size) for name, size in memory.items()}
+    later = first | {"working_bytes": "0"}
+    table = "\n".join(script.bench_memory_table([first, later]))
+    assert rows(table) == [["256", "100", "1.00 GB", "2.00 GB", "3.00 GB", "4.00 GB", "5.00 GB"]]
 
 
 def test_a_picture_shows_a_seed_that_was_run_twice_twice(script, tmp_path, monkeypatch):
