@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 # Ctrl-C is part of what is tested. In the background (`nohup make test &`) a shell has it ignored, and
 # processes that tests start would inherit that.
@@ -14,7 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+from ogspr.cli import main
 from ogspr.envs import gl
+from tests.helpers.trajectories import ROOT
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -29,3 +33,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def opengl() -> gl.Backend:
     """The GL backend of this machine; tests that draw ask for it."""
     return gl.activate()
+
+
+@pytest.fixture
+def ogspr_here(monkeypatch, capfd):
+    """`python -m ogspr` in this process, for what is not about processes: starting one takes seconds."""
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+        capfd.readouterr()
+        with monkeypatch.context() as changed, pytest.raises(SystemExit) as end:
+            changed.chdir(ROOT)
+            changed.setattr(sys, "argv", ["ogspr", *arguments])
+            for name, value in variables.items():
+                changed.setenv(name, value)
+            main()
+        output, errors = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, end.value.code, output, errors)
+
+    return run

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from ogspr.cli import main
 from ogspr.train.recipes import recipe_names
 from tests.helpers.trajectories import ROOT
 
@@ -24,21 +23,6 @@ def ogspr(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
         capture_output=True,
         text=True,
     )
-
-
-@pytest.fixture
-def ogspr_here(monkeypatch, capfd):
-    """The same in this process, for commands that end before they do anything: starting one takes seconds."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess:
-        monkeypatch.chdir(ROOT)
-        monkeypatch.setattr(sys, "argv", ["ogspr", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        output, errors = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, end.value.code, output, errors)
-
-    return run
 
 
 def test_a_process_ends_with_the_same_line_and_code(ogspr_here):
@@ -302,17 +286,23 @@ def test_a_gpu_that_is_not_there_is_told():
     assert "no CUDA device is usable" in done.stderr
 
 
-def test_the_help_of_train_shows_the_defaults_of_the_task():
+def test_the_help_of_train_shows_the_defaults_of_the_task(ogspr_here):
     done = ogspr("train", "atari:Pong", "--help", COLUMNS="200")
     assert done.returncode == 0
     assert "default: 100000" in done.stdout  # agent steps
     assert "--agent.observation.weight" in done.stdout
-    assert "--agent.observation" not in ogspr("train", "dmc:a-b", "--preset", "ogspr-op", "--help").stdout
-    assert "--agent.encoder-learning-rate" in ogspr("train", "dmc:a-b", "--preset", "mrq", "--help").stdout
-    assert "--agent.noise-steps" in ogspr("train", "dmc:a-b", "--preset", "drqv2", "--help").stdout
+
+    def help_of(preset):
+        done = ogspr_here("train", "dmc:a-b", "--preset", preset, "--help")
+        assert done.returncode == 0
+        return done.stdout
+
+    assert "--agent.observation" not in help_of("ogspr-op")
+    assert "--agent.encoder-learning-rate" in help_of("mrq")
+    assert "--agent.noise-steps" in help_of("drqv2")
 
 
-def test_the_help_of_train_names_every_preset():
-    done = ogspr("train", "--help", COLUMNS="200")
+def test_the_help_of_train_names_every_preset(ogspr_here):
+    done = ogspr_here("train", "--help", COLUMNS="200")
     about = done.stdout.partition("--preset")[2].partition("--seeds")[0]
     assert set(recipe_names()) <= set(re.findall(r"[\w-]+", about))

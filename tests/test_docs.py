@@ -73,16 +73,18 @@ def shown_commands():
             yield str(path.relative_to(ROOT)), re.sub(r"^(\w+=\S+ )*", "", line)
 
 
-@cache
-def options_of(*command):
-    done = subprocess.run(
-        [sys.executable, "-m", "ogspr", *command, "--help"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return set(re.findall(r"--[\w.-]+", done.stdout))
+@pytest.fixture
+def options_of(ogspr_here):
+    @cache
+    def options(*command):
+        done = ogspr_here(*command, "--help")
+        assert done.returncode == 0, done.stderr
+        return set(re.findall(r"--[\w.-]+", done.stdout))
+
+    return options
 
 
-def test_every_command_that_is_shown_exists_with_its_options():
+def test_every_command_that_is_shown_exists_with_its_options(options_of):
     shown = list(shown_commands())
     assert len(shown) > 50
     for place, line in shown:

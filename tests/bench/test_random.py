@@ -59,7 +59,7 @@ def test_a_task_that_is_not_drawn_scores_the_same(task, monkeypatch):
 def test_whole_episodes_are_those_of_rollout():
     task, episodes, seed = "dmc:cartpole-swingup", 2, 4
     console = Console(quiet=True)
-    options = EnvOptions()
+    options = EnvOptions(image_size=8, shadows=False)  # quickly drawn; scores do not depend on pictures
     played = rollout(
         task,
         episodes=episodes,

@@ -20,7 +20,7 @@ def tiny(monkeypatch):
     def tiny_recipe(preset, task):
         method = method_of(recipe(preset, task).agent).name  # says so where there is none
         agent = OTHER_METHODS.get(method, tiny_options().agent)
-        return tiny_options(agent=replace(agent, random_steps=30), agent_steps=1000)
+        return tiny_options(agent=replace(agent, random_steps=5), agent_steps=1000)
 
     monkeypatch.setattr(module, "recipe", tiny_recipe)
 
@@ -56,7 +56,7 @@ def test_the_table_fits_into_80_columns():
     assert sum(11.11 * len(names) for names in module._SHOWN.values()) == pytest.approx(11.11 * len(PHASES))
 
 
-@pytest.mark.parametrize(("warm_up", "told"), [(100, False), (101, True)])
+@pytest.mark.parametrize(("warm_up", "told"), [(50, False), (51, True)])
 def test_an_evaluation_that_is_not_over_is_mentioned(warm_up, told):
     screen = console()
     bench_train(TASK, TrainBench(seeds=(1,), warm_up=warm_up, overlap=True), out=None, console=screen)
@@ -65,7 +65,8 @@ def test_an_evaluation_that_is_not_over_is_mentioned(warm_up, told):
 
 def test_methods_are_measured_one_after_the_other(tmp_path):
     path, methods = tmp_path / "train.csv", ("ogspr", "mrq", "drqv2")
-    bench_train(TASK, TrainBench(methods=methods, seeds=(1,), warm_up=80), out=path, console=console())
+    bench = TrainBench(methods=methods, seeds=(1,), steps=5, warm_up=10)
+    bench_train(TASK, bench, out=path, console=console())
     rows = list(csv.DictReader(path.open()))
     assert tuple(row["preset"] for row in rows) == methods
     sizes = [int(row["parameters"]) for row in rows]

@@ -54,16 +54,17 @@ def settings(tmp_path_factory):
     return path
 
 
+def arguments(settings: Path, out: Path, *more: str) -> list[str]:
+    return ["train", TASK, "--config", str(settings), "--out", str(out), *more]
+
+
 def command(settings: Path, out: Path, *more: str) -> list[str]:
-    return [
-        *(sys.executable, "-m", "ogspr", "train", TASK),
-        *("--config", str(settings), "--out", str(out), *more),
-    ]
+    return [sys.executable, "-m", "ogspr", *arguments(settings, out, *more)]
 
 
-def start(arguments: list[str], **more) -> subprocess.Popen:
+def start(words: list[str], **more) -> subprocess.Popen:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True} | more
-    return subprocess.Popen(arguments, cwd=ROOT, **pipes)
+    return subprocess.Popen(words, cwd=ROOT, **pipes)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,12 +100,40 @@ def unbroken(settings, tmp_path_factory):
     return out / "seed-0", output
 
 
-def assert_continues(settings, out, unbroken) -> str:
-    code, output = finish(start(command(settings, out)))
-    assert code == 0, output
+def assert_same_tables(out: Path, unbroken) -> None:
     for name in TABLES:
         assert (out / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+
+
+def assert_a_process_continues(settings, out, unbroken) -> str:
+    code, output = finish(start(command(settings, out)))
+    assert code == 0, output
+    assert_same_tables(out, unbroken)
     return output
+
+
+@pytest.fixture
+def finish_here(ogspr_here):
+    """What `finish` gives for a process with these arguments, without one."""
+
+    def run(words: list[str]) -> tuple[int, str]:
+        done = ogspr_here(*words)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def assert_continues(settings, unbroken, finish_here):
+    """The same command again, here: how the one before it ended matters, not where this one runs."""
+
+    def check(out: Path) -> str:
+        code, output = finish_here(arguments(settings, out))
+        assert code == 0, output
+        assert_same_tables(out, unbroken)
+        return output
+
+    return check
 
 
 def test_what_a_run_says_without_a_terminal(unbroken):
@@ -121,7 +150,7 @@ def test_what_a_run_says_without_a_terminal(unbroken):
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_saves_and_says_how_to_go_on(settings, unbroken, tmp_path, number, code):
+def test_a_signal_saves_and_says_how_to_go_on(settings, assert_continues, tmp_path, number, code):
     process = start(command(settings, tmp_path))
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
     asked = time.monotonic()
@@ -131,19 +160,19 @@ def test_a_signal_saves_and_says_how_to_go_on(settings, unbroken, tmp_path, numb
     assert time.monotonic() - asked < 10
     assert f"ogspr train {TASK} --resume {tmp_path / 'seed-0'}" in output
     assert "Traceback" not in output
-    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+    assert "goes on from agent step" in assert_continues(tmp_path)
 
 
-def test_a_reader_that_has_read_enough_ends_the_run_well(settings, unbroken, tmp_path):
+def test_a_reader_that_has_read_enough_ends_the_run_well(settings, assert_continues, tmp_path):
     """As `ogspr train ... | head -2` does."""
     process = start(command(settings, tmp_path))
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(WAIT_SECONDS) == 129
-    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+    assert "goes on from agent step" in assert_continues(tmp_path)
 
 
-def test_a_terminal_that_is_closed_ends_the_run_well(settings, unbroken, tmp_path):
+def test_a_terminal_that_is_closed_ends_the_run_well(settings, assert_continues, tmp_path):
     """What is printed to it from then on is an error of another kind."""
     ours, theirs = pty.openpty()
     process = start(command(settings, tmp_path), stdout=theirs, stderr=theirs)
@@ -151,7 +180,7 @@ def test_a_terminal_that_is_closed_ends_the_run_well(settings, unbroken, tmp_pat
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
     os.close(ours)
     assert process.wait(WAIT_SECONDS) == 129
-    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+    assert "goes on from agent step" in assert_continues(tmp_path)
 
 
 def test_a_signal_without_a_reader_ends_as_it_would_with_one(settings, unbroken, tmp_path):
@@ -161,7 +190,7 @@ def test_a_signal_without_a_reader_ends_as_it_would_with_one(settings, unbroken,
     process.send_signal(signal.SIGINT)
     process.stdout.close()
     assert process.wait(WAIT_SECONDS) == 130
-    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+    assert "goes on from agent step" in assert_a_process_continues(settings, tmp_path, unbroken)
 
 
 def test_a_full_disk_behind_the_output_does_not_stop_the_run(settings, unbroken, tmp_path):
@@ -170,8 +199,7 @@ def test_a_full_disk_behind_the_output_does_not_stop_the_run(settings, unbroken,
     _, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0
     assert errors.count("warning: cannot print any more") == 1 and "No space left" in errors
-    for name in TABLES:
-        assert (tmp_path / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+    assert_same_tables(tmp_path, unbroken)
 
 
 def test_hanging_up_is_never_the_second_request(monkeypatch):
@@ -194,21 +222,20 @@ def test_under_nohup_a_run_outlives_its_terminal_and_its_reader(settings, unbrok
     process.send_signal(signal.SIGHUP)
     process.stdout.close()
     assert process.wait(WAIT_SECONDS) == 0
-    for name in TABLES:
-        assert (tmp_path / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+    assert_same_tables(tmp_path, unbroken)
 
 
-def test_a_signal_while_nothing_is_there_yet(settings, unbroken, tmp_path):
+def test_a_signal_while_nothing_is_there_yet(settings, assert_continues, tmp_path):
     process = start(command(settings, tmp_path))
     wait_for((tmp_path / "seed-0" / "lock").exists, process)
     process.send_signal(signal.SIGTERM)
     code, output = finish(process)
     assert code == 143
     assert "Traceback" not in output
-    assert_continues(settings, tmp_path, unbroken)
+    assert_continues(tmp_path)
 
 
-def test_two_signals_at_a_time_are_one_request(settings, unbroken, tmp_path):
+def test_two_signals_at_a_time_are_one_request(settings, assert_continues, tmp_path):
     """`timeout` signals the process and then its group."""
     process = start(command(settings, tmp_path))
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 2, process)
@@ -218,7 +245,7 @@ def test_two_signals_at_a_time_are_one_request(settings, unbroken, tmp_path):
     code, output = finish(process)
     assert code == 143
     assert "--resume" in output
-    assert "goes on from agent step" in assert_continues(settings, tmp_path, unbroken)
+    assert "goes on from agent step" in assert_continues(tmp_path)
 
 
 def test_a_signal_some_time_after_the_first_ends_at_once():
@@ -241,7 +268,7 @@ def test_killed_with_its_workers_it_goes_on(settings, unbroken, tmp_path):
     wait_for(lambda: rows(tmp_path / "seed-0" / "train.csv") > 3, process)
     process.kill()
     process.communicate()
-    assert_continues(settings, tmp_path, unbroken)
+    assert_a_process_continues(settings, tmp_path, unbroken)
 
 
 def workers_of(process: subprocess.Popen) -> list[int]:
@@ -262,14 +289,13 @@ def test_a_dead_worker_is_replaced(settings, unbroken, tmp_path, which):
     code, output = finish(process)
     assert code == 0, output
     assert "A new one continues from the same state" in output
-    for name in TABLES:
-        assert (tmp_path / "seed-0" / name).read_text() == (unbroken[0] / name).read_text(), name
+    assert_same_tables(tmp_path, unbroken)
 
 
-def test_a_second_process_is_refused_with_the_first_ones_number(settings, tmp_path):
+def test_a_second_process_is_refused_with_the_first_ones_number(settings, tmp_path, finish_here):
     process = start(command(settings, tmp_path))
     wait_for((tmp_path / "seed-0" / "config.json").exists, process)
-    code, output = finish(start(command(settings, tmp_path)))
+    code, output = finish_here(arguments(settings, tmp_path))
     assert code == 2
     assert f"is in use by process {process.pid}" in output
     assert len(output.splitlines()) == 1
@@ -282,13 +308,13 @@ def small_files_only() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
 
 
-def test_a_disk_that_fills_up_stops_the_run_and_harms_nothing(settings, unbroken, tmp_path):
+def test_a_disk_that_fills_up_stops_the_run_and_harms_nothing(settings, assert_continues, tmp_path):
     code, output = finish(start(command(settings, tmp_path), preexec_fn=small_files_only))
     assert code == 2
     assert "cannot write" in output and "File too large" in output
     assert "Traceback" not in output
     assert not list(tmp_path.rglob("*.unfinished"))
-    assert_continues(settings, tmp_path, unbroken)
+    assert_continues(tmp_path)
 
 
 @pytest.fixture
@@ -305,16 +331,16 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, unbroken, tiny_disk):
+def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, assert_continues, tiny_disk):
     code, output = finish(start(command(settings, tiny_disk)))
     assert code == 2
     assert "No space left on device" in output and "Traceback" not in output
     subprocess.run(["mount", "-o", "remount,size=50m", str(tiny_disk)], check=True)
-    assert_continues(settings, tiny_disk, unbroken)
+    assert_continues(tiny_disk)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_whole_group_saves_too(settings, unbroken, tmp_path, number):
+def test_a_signal_to_the_whole_group_saves_too(settings, assert_continues, tmp_path, number):
     """As terminals and schedulers send it: to the workers as well."""
     process = start(command(settings, tmp_path, "--seeds", "0", "1"), start_new_session=True)
     wait_for(lambda: rows(tmp_path / "seed-1" / "train.csv") > 2, process)
@@ -324,7 +350,7 @@ def test_a_signal_to_the_whole_group_saves_too(settings, unbroken, tmp_path, num
     assert code == 128 + number
     assert time.monotonic() - asked < 10
     assert "Traceback" not in output and "died" not in output
-    assert_continues(settings, tmp_path, unbroken)
+    assert_continues(tmp_path)
 
 
 def test_a_signal_to_the_whole_group_while_workers_start(settings, tmp_path):
@@ -337,35 +363,34 @@ def test_a_signal_to_the_whole_group_while_workers_start(settings, tmp_path):
     assert "Traceback" not in output
 
 
-def test_the_resume_option_needs_the_name_of_code_it_runs(unbroken):
+def test_the_resume_option_needs_the_name_of_code_it_runs(unbroken, finish_here):
     folder, _ = unbroken
-    resume = [sys.executable, "-m", "ogspr", "train", "--resume", str(folder)]
-    code, output = finish(start(resume))
+    resume = ["--resume", str(folder)]
+    code, output = finish_here(["train", *resume])
     assert code == 2
     assert f"would run the code {TASK}" in output
-    code, output = finish(start([*resume[:4], TASK, *resume[4:]]))
+    code, output = finish_here(["train", TASK, *resume])
     assert code == 0, output
     assert f"{folder} is done" in output
 
 
-def test_a_file_alone_does_not_make_code_run(unbroken, tmp_path):
+def test_a_file_alone_does_not_make_code_run(unbroken, tmp_path, finish_here):
     config = tmp_path / "theirs.toml"
     config.write_text(f'task = "{TASK}"\n' + TINY)
-    code, output = finish(start([sys.executable, "-m", "ogspr", "train", "--config", str(config)]))
+    code, output = finish_here(["train", "--config", str(config)])
     assert code == 2
     assert f"would run the code {TASK}" in output
     # The config.json of a run, with the task named: another run with the same settings.
-    again = [*command(unbroken[0] / "config.json", tmp_path / "again"), "--agent-steps", "40"]
-    code, output = finish(start(again))
+    again = arguments(unbroken[0] / "config.json", tmp_path / "again", "--agent-steps", "40")
+    code, output = finish_here(again)
     assert code == 0, output
     assert "score" in output
 
 
-def test_the_task_may_stand_anywhere(settings, tmp_path):
-    words = command(settings, tmp_path, "--quiet", "--agent-steps", "40")
-    place = words.index(TASK)
-    code, output = finish(start([*words[:place], *words[place + 1 :], TASK]))
-    assert (code, output) == (0, "")
+def test_the_task_may_stand_anywhere(settings, tmp_path, finish_here):
+    words = arguments(settings, tmp_path, "--quiet", "--agent-steps", "40")
+    words.remove(TASK)
+    assert finish_here([*words, TASK]) == (0, "")
 
 
 def test_quiet_says_nothing(settings, tmp_path):

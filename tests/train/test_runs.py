@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from functools import cache
 from unittest.mock import Mock
 
 import pytest
@@ -47,15 +48,15 @@ class StopAfter(StopRequest):
 
     def __init__(self, rounds: int) -> None:
         super().__init__()
-        self._rounds = rounds
+        self.rounds = rounds
 
     @property
     def heard(self) -> bool:
-        self._rounds -= 1
-        return self._rounds < 0
+        self.rounds -= 1
+        return self.rounds < 0
 
     def obey(self) -> None:
-        if self._rounds < 0:
+        if self.rounds < 0:
             raise Stopped(15)
 
 
@@ -75,18 +76,44 @@ def stopped_run(folder, *rounds: int, **changes):
     return folder / "seed-0"
 
 
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory):
+    """Runs by the rounds after which they were stopped: one of each kind is enough to copy from."""
+
+    @cache
+    def stopped(*rounds: int):
+        return stopped_run(tmp_path_factory.mktemp("stopped"), *rounds)
+
+    return stopped
+
+
+@pytest.fixture
+def stopped_copy(stopped_once, tmp_path):
+    """What `stopped_run` leaves behind in `tmp_path`, without the time that it takes."""
+
+    def copy(*rounds: int):
+        return shutil.copytree(stopped_once(*rounds), tmp_path / "seed-0")
+
+    return copy
+
+
 def test_twenty_kills_change_nothing(tmp_path):
     steps = 2400  # more than twenty lives can make on a fast machine
-    train(request(tmp_path / "unbroken", agent_steps=steps))
+    room = ReplayOptions(capacity=steps)
     chance, folder = random.Random(0), tmp_path / "killed" / "seed-0"
     for number in range(20):
         workers = number % 4 == 0  # a kill also hits those who are busy with starting processes
-        child = train_in_child(request(tmp_path / "killed", keep=OFTEN, agent_steps=steps, workers=workers))
+        child = train_in_child(
+            request(tmp_path / "killed", keep=OFTEN, agent_steps=steps, workers=workers, replay=room)
+        )
         time.sleep(chance.uniform(0.1, 1.2 + 2.0 * workers))
         kill(child)
         assert exit_code(child) < 0, "it was faster than its killer: make the run longer"
-    assert final_state(folder)["trainer"]["progress"]["agent_steps"] > 50
-    train(request(tmp_path / "killed", agent_steps=steps))
+    reached = final_state(folder)["trainer"]["progress"]["agent_steps"]
+    assert reached > 50
+    # Not to the end that was planned: on a slow machine that is far away and shows nothing more.
+    for name in ("killed", "unbroken"):
+        train(request(tmp_path / name, agent_steps=reached + 100, replay=room))
     assert_same_run(folder, tmp_path / "unbroken" / "seed-0")
 
 
@@ -172,17 +199,17 @@ def test_a_short_run_has_its_numbers_at_the_end(tmp_path):
     assert [row["agent_steps"] for row in read_rows(tmp_path / "seed-0" / "train.csv")] == [40]
 
 
-def test_a_run_does_not_become_shorter_than_it_is(tmp_path):
+def test_a_run_does_not_become_shorter_than_it_is(tmp_path, stopped_copy):
     """An evaluation where it stands would stay in its tables for good."""
-    folder = stopped_run(tmp_path, 120)
+    folder = stopped_copy(120)
     before = {name: (folder / name).read_bytes() for name in TABLES}
     with pytest.raises(UserError, match=r"is at agent step \d+ already, and --agent-steps 60 ends before"):
         train(request(tmp_path, agent_steps=60))
     assert before == {name: (folder / name).read_bytes() for name in TABLES}
 
 
-def test_room_in_replay_is_mentioned_only_where_it_is_short(tmp_path):
-    stopped_run(tmp_path, 40)  # of a run of 150 steps
+def test_room_in_replay_is_mentioned_only_where_it_is_short(tmp_path, stopped_copy):
+    stopped_copy(40)  # of a run of 150 steps
     for agent_steps, told in ((90, 0), (140, 0), (400, 1)):
         listener = Listener()
         train(request(tmp_path, agent_steps=agent_steps), listener)
@@ -229,8 +256,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_the_checkpoint_before_a_damaged_one_is_used(unbroken, tmp_path, damage):
-    folder = stopped_run(tmp_path, 70, 40)
+def test_the_checkpoint_before_a_damaged_one_is_used(unbroken, tmp_path, stopped_copy, damage):
+    folder = stopped_copy(70, 40)
     named = newest(folder).name
     DAMAGE[damage](folder)
     listener = Listener()
@@ -242,8 +269,8 @@ def test_the_checkpoint_before_a_damaged_one_is_used(unbroken, tmp_path, damage)
         assert (folder / name).read_text() == (unbroken / name).read_text()
 
 
-def test_without_a_usable_checkpoint_nothing_is_started(tmp_path):
-    folder = stopped_run(tmp_path, 70, 40)
+def test_without_a_usable_checkpoint_nothing_is_started(tmp_path, stopped_copy):
+    folder = stopped_copy(70, 40)
     for path in (folder / "checkpoints").glob("*-step-*"):
         flip_a_bit(path / "state.safetensors")
     before = {name: (folder / name).read_bytes() for name in TABLES}
@@ -255,8 +282,8 @@ def test_without_a_usable_checkpoint_nothing_is_started(tmp_path):
     assert before == {name: (folder / name).read_bytes() for name in TABLES}
 
 
-def test_a_run_without_its_config_is_not_begun_anew(tmp_path):
-    folder = stopped_run(tmp_path, 70)
+def test_a_run_without_its_config_is_not_begun_anew(tmp_path, stopped_copy):
+    folder = stopped_copy(70)
     (folder / "config.json").unlink()
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"holds results of a run, but no config\.json"):
@@ -267,15 +294,15 @@ def test_a_run_without_its_config_is_not_begun_anew(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"format": 1}', '{"format": 2}'])
-def test_a_damaged_config_is_named(tmp_path, content):
-    folder = stopped_run(tmp_path, 20)
+def test_a_damaged_config_is_named(tmp_path, stopped_copy, content):
+    folder = stopped_copy(20)
     (folder / "config.json").write_text(content)
     with pytest.raises(UserError, match=r"config\.json (is damaged|has format)"):
         train(request(tmp_path))
 
 
-def test_a_link_in_a_run_is_not_followed(tmp_path):
-    folder = stopped_run(tmp_path, 20)
+def test_a_link_in_a_run_is_not_followed(tmp_path, stopped_copy):
+    folder = stopped_copy(20)
     elsewhere = tmp_path / "precious"
     (folder / "train.csv").rename(elsewhere)
     (folder / "train.csv").symlink_to(elsewhere)
@@ -283,9 +310,9 @@ def test_a_link_in_a_run_is_not_followed(tmp_path):
         train(request(tmp_path))
 
 
-def test_a_policy_that_is_not_part_of_the_resumed_run_is_replaced(unbroken, tmp_path):
+def test_a_policy_that_is_not_part_of_the_resumed_run_is_replaced(unbroken, tmp_path, stopped_copy):
     """Its file is written at once, its evaluation counts with the next checkpoint."""
-    folder = stopped_run(tmp_path, 20)
+    folder = stopped_copy(20)
     for name in ("best", "last"):
         shutil.copy(unbroken / "policies" / "best.safetensors", folder / "policies" / f"{name}.safetensors")
     saved = final_state(folder)["records"]["policies"]
@@ -298,8 +325,8 @@ def test_a_policy_that_is_not_part_of_the_resumed_run_is_replaced(unbroken, tmp_
             assert load_policy(path).origin == saved[name]["origin"]
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
-    folder = stopped_run(tmp_path, 70)
+def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path, stopped_copy):
+    folder = stopped_copy(70)
     path = newest(folder) / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99, "ogspr": "9.0"}))
     with pytest.raises(UserError, match=r"has format 99, written by ogspr 9\.0.*newer ogspr"):
@@ -308,8 +335,8 @@ def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path):
 
 @pytest.mark.parametrize("place", ["state", "replay"])
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "/etc/passwd", "a/../b.safetensors", "", 7, None])
-def test_names_in_a_manifest_never_lead_out_of_the_run(tmp_path, name, place):
-    folder = stopped_run(tmp_path, 40)
+def test_names_in_a_manifest_never_lead_out_of_the_run(stopped_copy, name, place):
+    folder = stopped_copy(40)
     path = newest(folder) / "manifest.json"
     content = json.loads(path.read_text())
     (content["state"] if place == "state" else content["replay"][0])["name"] = name
@@ -320,8 +347,8 @@ def test_names_in_a_manifest_never_lead_out_of_the_run(tmp_path, name, place):
     assert "which is no file of a checkpoint" in warnings[0]
 
 
-def test_a_table_that_lost_rows_is_named(tmp_path):
-    folder = stopped_run(tmp_path, 70)
+def test_a_table_that_lost_rows_is_named(tmp_path, stopped_copy):
+    folder = stopped_copy(70)
     cut_off(folder / "train.csv")
     with pytest.raises(UserError, match=r"train\.csv has \d+ bytes where the checkpoint knows of"):
         train(request(tmp_path))
@@ -338,8 +365,8 @@ def launching(monkeypatch):
     return counted
 
 
-def test_changed_settings_are_refused_by_name_before_anything_starts(tmp_path, launching):
-    stopped_run(tmp_path, 40)
+def test_changed_settings_are_refused_by_name_before_anything_starts(tmp_path, stopped_copy, launching):
+    stopped_copy(40)
     launching.reset_mock()
     agent = replace(tiny_options().agent, discount=0.9)
     evaluation = EvaluationOptions(every=40, episodes=3, environments=2)
@@ -352,8 +379,8 @@ def test_changed_settings_are_refused_by_name_before_anything_starts(tmp_path, l
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_another_task_is_another_run(tmp_path, allow):
-    stopped_run(tmp_path, 40)
+def test_another_task_is_another_run(tmp_path, stopped_copy, allow):
+    stopped_copy(40)
     with pytest.raises(UserError, match=r"is a run of .*drift, not of .*counter; choose another --out"):
         train(request(tmp_path, task="tests.helpers.worlds:counter", allow_changes=allow))
 
@@ -391,8 +418,8 @@ def test_a_replay_that_does_not_fit_is_refused_before_a_second_environment_start
     assert not list(tmp_path.iterdir())
 
 
-def test_a_changed_learning_rate_is_used(tmp_path):
-    folder = stopped_run(tmp_path, 40)
+def test_a_changed_learning_rate_is_used(tmp_path, stopped_copy):
+    folder = stopped_copy(40)
     before = final_state(folder)["learner"]["tensors"]
     agent = replace(tiny_options().agent, learning_rate=0.0, weight_decay=0.0)
     train(request(tmp_path, agent=agent, allow_changes=True))
@@ -410,14 +437,14 @@ def test_a_changed_learning_rate_is_used(tmp_path):
         ({"agent": replace(tiny_options().agent, batch_size=8)}, r"features\.h"),
     ],
 )
-def test_what_cannot_change_is_refused_even_if_allowed(tmp_path, changes, complaint):
-    stopped_run(tmp_path, 40)
+def test_what_cannot_change_is_refused_even_if_allowed(tmp_path, stopped_copy, changes, complaint):
+    stopped_copy(40)
     with pytest.raises(UserError, match=f"does not fit these settings.*{complaint}"):
         train(request(tmp_path, allow_changes=True, **changes))
 
 
-def test_what_does_not_decide_results_may_change(unbroken, tmp_path):
-    stopped_run(tmp_path, 40)
+def test_what_does_not_decide_results_may_change(unbroken, tmp_path, stopped_copy):
+    stopped_copy(40)
     waiting = replace(tiny_options().evaluation, overlap=False)
     train(request(tmp_path, keep=KeepOptions(tensorboard=False), evaluation=waiting))
     assert (tmp_path / "seed-0" / "eval.csv").read_text() == (unbroken / "eval.csv").read_text()
