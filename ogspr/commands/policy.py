@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from ogspr.agents.protocol import Policy
-from ogspr.commands.video import VideoFile, filming, unused
+from ogspr.commands.video import VideoFile, filming
 from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch, trusted_task
 from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
@@ -95,18 +95,18 @@ def play(
     """
     require_positive(episodes=episodes)
     source = open_source(path, policy, task)
-    video = out if out is not None else unused(_default_video(path, policy))
+    video = out if out is not None else _default_video(path, policy)
     VideoFile.check(video)
     console.print(source.text)
     acting = source.saved.made(ready_device())
     start = partial(launch, source.task, options=source.options, worker=workers)
     players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
     film = _film_grid if grid else _film_in_turn
-    with filming(video) as recorder:
+    with filming(video, beside_others=out is None) as recorder:
         scores = film(players, source.saved.spec.frame_shape[0], recorder)
     console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
-    console.print(f"written     {video}")
-    return video
+    console.print(f"written     {recorder.path}")
+    return recorder.path
 
 
 def export(path: Path, *, policy: Which, out: Path, console: Console) -> None:

@@ -8,15 +8,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from ogspr.commands.policy import play
-from ogspr.commands.train import TrainCommand, run_folders, train
+from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, run_folders, train
 from ogspr.commands.video import VideoFile
+from ogspr.errors import UserError
 from ogspr.records.curve import curve, mean_scores, read_rows
 from ogspr.records.run import RunFolder
+from ogspr.train.opened import open_run
 from ogspr.train.recipes import SMALL, recipe
 
 TASK = "dmc:cartpole-swingup"
@@ -26,25 +29,62 @@ _FILM = "quickstart.mp4"  # the same again where `make train` runs again, not on
 
 
 def quickstart(out: Path | None, console: Console) -> None:
-    """Trains the embedded default, then shows the curve, films the policy, and says what to type next."""
+    """Trains the embedded default, then shows the curve and a film of the policy, and says what to type next.
+
+    Of a run that is finished it shows what is there.
+    """
     VideoFile.check(Path(_FILM))  # before the work, not after it
+    command = _command(out)
+    (path,) = run_folders(command)
+    folder = RunFolder(path)
+    finished = _is_finished(folder, command)
+    if finished:
+        console.print(f"{path} is finished: it has made its {command.options.agent_steps} agent steps")
+        console.print("to train anew, remove that folder, or name another: ogspr quickstart --out FOLDER")
+    else:
+        _announce(command, console)
+        train(command, console)
+    console.print("\nmean score of the evaluations:\n")
+    for line in learning_curve(folder, command.options.agent.random_steps):
+        console.print(line)
+    console.print()
+    film = folder.videos / _FILM
+    if finished and film.exists():
+        console.print(f"film        {film}")
+    else:
+        _film(path, film, console)
+    _say_what_is_next(path, command.preset, console)
+
+
+def _command(out: Path | None) -> TrainCommand[Any]:
     gpu = torch.cuda.is_available()
-    preset = "ogspr" if gpu else SMALL
+    preset = DEFAULT_PRESET if gpu else SMALL
     options = recipe(preset, TASK)
     if gpu:
         options = replace(options, agent_steps=_GPU_STEPS)
-    command = TrainCommand(options, task=TASK, preset=preset, out=out or _FOLDER)
-    (path,) = run_folders(command)
-    folder = RunFolder(path)
-    where = torch.cuda.get_device_name() if gpu else "the CPU"
-    console.print(f"{TASK} from pixels on {where}: {options.agent_steps} agent steps")
-    steps = f" --agent-steps {options.agent_steps}" if gpu else ""
-    console.print(f"the same as: ogspr train {TASK} --preset {preset}{steps} --out {command.out}")
-    train(command, console)
-    console.print("\nmean score of the evaluations:\n")
-    for line in learning_curve(folder, options.agent.random_steps):
-        console.print(line)
-    console.print()
+    return TrainCommand(options, task=TASK, preset=preset, out=out or _FOLDER)
+
+
+def _is_finished(folder: RunFolder, command: TrainCommand[Any]) -> bool:
+    """Whether the run in a folder is this one, and has nothing left to do."""
+    try:
+        run = open_run(folder.path, lambda _damage: None)
+    except UserError:  # training will say what is wrong there, if it is not that there is no run yet
+        return False
+    options = replace(run.options, compute=command.options.compute)  # a run has noted what "auto" was
+    same = (run.config.task, run.config.preset, options) == (command.task, command.preset, command.options)
+    return same and run.finished
+
+
+def _announce(command: TrainCommand[Any], console: Console) -> None:
+    on_cpu, steps = command.preset == SMALL, command.options.agent_steps
+    where = "the CPU" if on_cpu else torch.cuda.get_device_name()
+    console.print(f"{TASK} from pixels on {where}: {steps} agent steps")
+    length = "" if on_cpu else f" --agent-steps {steps}"
+    console.print(f"the same as: ogspr train {TASK} --preset {command.preset}{length} --out {command.out}")
+
+
+def _film(path: Path, film: Path, console: Console) -> None:
     play(
         path,
         policy="best",
@@ -53,13 +93,16 @@ def quickstart(out: Path | None, console: Console) -> None:
         seed=1_000_000,
         grid=True,
         workers=True,
-        out=folder.videos / _FILM,
+        out=film,
         console=console,
     )
+
+
+def _say_what_is_next(path: Path, preset: str, console: Console) -> None:
     console.print(f"run         {path}")
     if shutil.which("ogspr") is None:  # as after `make train`
         console.print(f"first       . {os.path.relpath(Path(sys.prefix) / 'bin' / 'activate')}")
-    on_cpu = "" if gpu else " --preset small"
+    on_cpu = f" --preset {SMALL}" if preset == SMALL else ""
     console.print(f"next        ogspr tasks; ogspr train --help; ogspr train dmc:walker-walk{on_cpu}")
     console.print(f"            ogspr watch runs; ogspr play {path}; ogspr export {path} policy.safetensors")
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
 from ogspr.errors import UserError
-from ogspr.records.files import becoming, check_writable
+from ogspr.records.files import check_writable, removed_on_failure, writing
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -21,19 +22,31 @@ _FORMATS = (".mp4", ".gif")
 
 
 @contextlib.contextmanager
-def filming(path: Path) -> Iterator[VideoFile]:
-    """A video that has its name when all is in it; whatever had that name before lives until then."""
+def filming(path: Path, *, beside_others: bool = False) -> Iterator[VideoFile]:
+    """A video that has its name when all is in it; whatever had that name before lives until then.
+
+    `beside_others`: nothing is replaced. It gets the first number that no film has; its `path` says which.
+    """
     VideoFile.check(path)
     check_writable(path)  # the writer opens it late, and then says less
-    unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")  # its end decides the format
-    with becoming(path, unfinished), contextlib.closing(VideoFile(unfinished)) as video:
-        yield video
+    # A name of its own, because others may be filming to the same place; its end decides the format.
+    unfinished = path.with_name(f"{path.stem}.unfinished-{uuid4().hex[:8]}{path.suffix}")
+    with removed_on_failure(unfinished):
+        with contextlib.closing(VideoFile(unfinished)) as video:
+            yield video
+        with writing(path):
+            video.path = _claimed(path) if beside_others else path
+            unfinished.replace(video.path)
 
 
-def unused(path: Path) -> Path:
-    """`path`, or the same name with the first number that no film has yet."""
+def _claimed(path: Path) -> Path:
+    """`path`, or the same name with the first number that no file has: as an empty file, nobody else's."""
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
-    return next(name for name in itertools.chain([path], numbered) if not name.exists())
+    for name in itertools.chain([path], numbered):
+        with contextlib.suppress(FileExistsError):
+            name.touch(exist_ok=False)
+            return name
+    raise AssertionError("numbers do not end")
 
 
 class VideoFile:
@@ -55,6 +68,7 @@ class VideoFile:
             if path.suffix.lower() == ".mp4"
             else {"duration": 1000 / _FRAMES_PER_SECOND, "loop": 0}
         )
+        self.path = path
         self._writer = imageio.get_writer(path, **settings)
 
     def add(self, frame: UInt8Array) -> None:

@@ -38,22 +38,21 @@ def written_whole(path: Path, data: bytes) -> FileStamp:
     """Writes a file whose name never is that of a part: it appears when all is on the disk."""
     make_folder(path.parent)
     unfinished = path.with_name(path.name + ".unfinished")
-    with writing(path):
-        with becoming(path, unfinished), unfinished.open("wb") as file:
+    with writing(path), removed_on_failure(unfinished):
+        with unfinished.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        unfinished.replace(path)
         reach_disk(path.parent)
     return FileStamp(path.name, len(data), hashlib.sha256(data).hexdigest())
 
 
 @contextlib.contextmanager
-def becoming(path: Path, unfinished: Path) -> Iterator[None]:
-    """What is written to `unfinished` gets its name at the end; a failure leaves only what had it before."""
+def removed_on_failure(unfinished: Path) -> Iterator[None]:
+    """Where what is written to a file inside does not get its true name there, nothing is left of it."""
     try:
         yield
-        with writing(path):
-            unfinished.replace(path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise

@@ -11,6 +11,7 @@ from ogspr.records.checkpoints import Checkpoint, Checkpoints
 from ogspr.records.run import RunFolder
 from ogspr.train.options import TrainOptions
 from ogspr.train.run_config import RunConfig, read_config
+from ogspr.train.trainer import was_finished
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class OpenedRun:
     def agent_steps(self) -> int:
         """Of training, up to the checkpoint."""
         return self.checkpoint.agent_steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing was left to do, the last evaluation neither."""
+        return was_finished(self.checkpoint.state()["trainer"], self.options.agent_steps)
 
 
 def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = False) -> OpenedRun:

@@ -247,3 +247,10 @@ class Trainer:
         progress.last_score = score
         progress.best_score = score if best else progress.best_score
         self._records.evaluation(evaluation, best=best)
+
+
+def was_finished(state: Mapping[str, Any], agent_steps: int) -> bool:
+    """Whether a trainer that was saved had made so many steps, and had ended the evaluation after them."""
+    progress = Progress(**state["progress"])
+    evaluated = progress.evaluated_at == progress.agent_steps and state["evaluator"]["occasion"] is None
+    return progress.agent_steps >= agent_steps and evaluated

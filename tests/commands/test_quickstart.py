@@ -20,6 +20,7 @@ def in_a_few_steps(preset, task):
         options,
         agent=replace(options.agent, random_steps=130, batch_size=4),
         agent_steps=140,
+        env=replace(options.env, action_repeat=40),  # short episodes, and films of few pictures
         evaluation=EvaluationOptions(every=140, episodes=1, environments=1),
     )
 
@@ -56,7 +57,20 @@ def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path
     capsys.readouterr()
 
     film.unlink()
-    module.quickstart(tmp_path, console)
-    said = capsys.readouterr().out
-    assert "has made its 140 agent steps" in said
-    assert film.exists()
+    with monkeypatch.context() as idle:
+        idle.setattr(module, "train", not_again)
+        module.quickstart(tmp_path, console)
+        said = capsys.readouterr().out
+        assert said.startswith(f"{run} is finished: it has made its 140 agent steps\n")
+        assert "remove that folder, or name another: ogspr quickstart --out" in said
+        assert film.exists()
+
+        idle.setattr(module, "play", not_again)
+        module.quickstart(tmp_path, console)
+        said = capsys.readouterr().out
+        assert re.findall(r"^ +(\d+) +\d+\.\d ", said, re.M) == ["0", "140"]
+        assert f"film        {film}\n" in said
+
+
+def not_again(*_arguments, **_options):
+    raise AssertionError("all is there already")

@@ -1,15 +1,29 @@
 """Runs opened to look at them."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from ogspr.errors import UserError
 from ogspr.train.opened import open_run
 from ogspr.train.options import KeepOptions
+from ogspr.train.session import Audience
 from ogspr.train.signals import Stopped
 from tests.train.runs import request, tiny_options, train
 from tests.train.test_runs import StopAfter
+
+
+class StopsLastEvaluation(Audience):
+    """Presses Ctrl-C once all steps are made, while an evaluation goes on."""
+
+    def __init__(self) -> None:
+        self.stop = StopAfter(10**6)
+
+    def round(self, runs) -> None:
+        (run,) = runs
+        if run.trainer.progress.agent_steps == run.agent_steps and run.trainer.evaluating:
+            self.stop.rounds = 0
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +61,19 @@ def test_a_whole_run_is_opened_at_its_newest_checkpoint(run, with_replay):
     assert found.options.agent == tiny_options().agent
     assert found.config.preset == "ogspr"
     assert contents(run) == before
+
+
+def test_a_run_is_finished_with_its_last_evaluation(run, tmp_path):
+    """Stopped in the midst of that one, it has made all of its steps."""
+    assert opened(run, with_replay=False)[0].finished
+    wanted = request(tmp_path, evaluation=replace(tiny_options().evaluation, overlap=False))
+    impatient = StopsLastEvaluation()
+    with pytest.raises(Stopped):
+        train(wanted, impatient, impatient.stop)
+    found, _ = opened(wanted.folders[0], with_replay=False)
+    assert (found.agent_steps, found.finished) == (150, False)
+    train(wanted)
+    assert opened(wanted.folders[0], with_replay=False)[0].finished
 
 
 def test_a_damaged_replay_matters_to_those_who_ask_for_it(run):
