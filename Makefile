@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PIP_INSTALL = PYTHON=$(BIN)/python scripts/pip-install -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install opengl train test check format clean
@@ -14,11 +15,14 @@ install: $(INSTALLED)  ## install the package and its tools into .venv
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "ogspr needs Python 3.11 to 3.13, $(PYTHON) is %d.%d; try: make PYTHON=python3.12 ..." % v)'
-	@echo "installing into $(VENV) (once; a few minutes, most of it PyTorch)"
+	@echo "installing into $(VENV): once, and it takes a few minutes"
+	@echo "1 of 3  an environment for Python"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
-	@$(BIN)/python -c 'import dm_control' 2>/dev/null || \
-	  $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps dm_control
+	@echo "2 of 3  PyTorch, the largest part"
+	@$(PIP_INSTALL) torch
+	@echo "3 of 3  everything else"
+	@$(PIP_INSTALL) -e '.[all,dev]'
+	@$(BIN)/python -c 'import dm_control' 2>/dev/null || $(PIP_INSTALL) --no-deps dm_control
 	@touch $@
 
 opengl: $(INSTALLED)  ## make sure that something can draw: installs Mesa as root on Debian/Ubuntu
@@ -28,7 +32,7 @@ train: opengl  ## train the embedded default; ends with a curve and a video
 	@$(BIN)/ogspr quickstart
 
 test: opengl  ## run the tests
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(INSTALLED)  ## lint, format, types, import directions
 	@$(BIN)/ruff check .
