@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ Action: TypeAlias = npt.NDArray[Any]
 # and read back without executing anything.
 Saved: TypeAlias = "bool | int | float | str | npt.NDArray[Any] | list[Saved] | dict[str, Saved] | None"
 Snapshot: TypeAlias = "dict[str, Saved]"
+
+# Where the frames of a replay lie: beside the networks, or in main memory, where the GPU reads them.
+Place = Literal["device", "pinned"]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from ogspr.agents.actions import ActionKind
 from ogspr.nets.mlp import MLP
+from ogspr.ops.reduction import Reduction
 from ogspr.ops.returns import value_target
 from ogspr.ops.shift import scaled_pixels
-from ogspr.ops.values import Reduction, clipped_noise, lap_priority, policy_loss, value_loss
+from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss
 
 
 def make_policy(latent: int, hidden: int, action_size: int) -> MLP:

@@ -1,37 +1,45 @@
-"""The methods there are: how each is configured, built, and put to use once it has learned."""
+"""The methods there are: how each is configured, built, and put to use once it has learned.
+
+Importing this needs no torch: a command line reads configurations, and builds nothing yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ogspr.agents import drqv2
-from ogspr.agents.drqv2.policy import DrQv2Policy
-from ogspr.agents.mrq import MRQAgent, MRQConfig
+from ogspr.agents.mrq import MRQConfig
 from ogspr.agents.mrq.config import run_settings as mrq_run_settings
-from ogspr.agents.mrq.policy import MRQPolicy
-from ogspr.agents.mrq.representation import MRQRepresentation
-from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig, preset, preset_names
-from ogspr.agents.ogspr.policy import OGSPRPolicy
-from ogspr.agents.ogspr.representation import OGSPRRepresentation
-from ogspr.agents.protocol import Agent, AgentConfig, Policy, Representation
+from ogspr.agents.ogspr import OGSPRConfig, preset, preset_names
 from ogspr.errors import unknown
+
+if TYPE_CHECKING:
+    from ogspr.agents.protocol import Agent, AgentConfig, Policy, Representation
+
+
+@dataclass(frozen=True)
+class Makers:
+    """What is made of a configuration; agents and policies of all methods with the same arguments."""
+
+    agent: Callable[..., Agent]
+    policy: Callable[..., Policy]
+    representation: Callable[..., Representation] | None = None
+    """Made of a configuration, a spec, the tensors of an agent's state, and a device; None: it has none."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method. Agents and policies of all methods are built with the same arguments."""
+    """One method."""
 
     name: str
     config: type[Any]
     presets: tuple[str, ...]
     preset: Callable[[str, str], AgentConfig]
     """The configuration of a preset for a task: `dmc:walker-walk`, `atari:Pong`, or anything else."""
-    agent: Callable[..., Agent]
-    policy: Callable[..., Policy]
-    representation: Callable[..., Representation] | None = None
-    """Made of a configuration, a spec, the tensors of an agent's state, and a device; None: it has none."""
+    makers: Callable[[], Makers]
+    """A function, because they need torch."""
     run_settings: Callable[[str], dict[str, Any]] = lambda _task: {}
     """What its presets say about a run beside the agent, for a task: settings of environment, replay, ..."""
 
@@ -41,24 +49,43 @@ def suite_of(task: str) -> str:
     return "atari100k" if task.startswith("atari:") else "dmc"
 
 
+def _ogspr_makers() -> Makers:
+    from ogspr.agents.ogspr.agent import OGSPRAgent
+    from ogspr.agents.ogspr.policy import OGSPRPolicy
+    from ogspr.agents.ogspr.representation import OGSPRRepresentation
+
+    return Makers(OGSPRAgent, OGSPRPolicy, OGSPRRepresentation)
+
+
+def _mrq_makers() -> Makers:
+    from ogspr.agents.mrq.agent import MRQAgent
+    from ogspr.agents.mrq.policy import MRQPolicy
+    from ogspr.agents.mrq.representation import MRQRepresentation
+
+    return Makers(MRQAgent, MRQPolicy, MRQRepresentation)
+
+
+def _drqv2_makers() -> Makers:
+    from ogspr.agents.drqv2.agent import DrQv2Agent
+    from ogspr.agents.drqv2.policy import DrQv2Policy
+
+    return Makers(DrQv2Agent, DrQv2Policy)
+
+
 METHODS: dict[str, Method] = {
     "ogspr": Method(
         "ogspr",
         OGSPRConfig,
         preset_names(),
         lambda name, task: preset(name, suite_of(task)),
-        OGSPRAgent,
-        OGSPRPolicy,
-        OGSPRRepresentation,
+        _ogspr_makers,
     ),
     "mrq": Method(
         "mrq",
         MRQConfig,
         ("mrq",),
         lambda _name, _task: MRQConfig(),  # one set of numbers for all suites
-        MRQAgent,
-        MRQPolicy,
-        MRQRepresentation,
+        _mrq_makers,
         run_settings=mrq_run_settings,
     ),
     "drqv2": Method(
@@ -66,8 +93,7 @@ METHODS: dict[str, Method] = {
         drqv2.DrQv2Config,
         drqv2.preset_names(),
         lambda _, task: drqv2.preset(task),
-        drqv2.DrQv2Agent,
-        DrQv2Policy,
+        _drqv2_makers,
         run_settings=drqv2.run_settings,
     ),
 }

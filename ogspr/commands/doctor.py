@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from ogspr.envs import EnvOptions, dmc, gl
 from ogspr.errors import UserError
+from ogspr.memory import free_host_bytes
 
 _GB = 10**9
 _REQUIRED = ("torch", "numpy", "mujoco", "dm_control", "gymnasium", "opencv-python-headless")
@@ -138,17 +138,8 @@ def _free_device_bytes() -> int:
     return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
 
 
-def _free_host_bytes() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["MemAvailable"].split()[0]) * 1024
-
-
 def _memory_here() -> Finding:
-    return _memory(_free_device_bytes(), _free_host_bytes())
+    return _memory(_free_device_bytes(), free_host_bytes())
 
 
 def _memory(device_bytes: int, host_bytes: int) -> Finding:

@@ -1,27 +1,30 @@
-"""`ogspr train`: from the words of a command line to a session, and what is said around it."""
+"""`ogspr train`: from the words of a command line to a session, and what is said around it.
+
+Torch is imported when all words are known to be right: help and mistakes need not wait for it.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import tyro
 from rich.console import Console
 
-from ogspr.envs import is_own_code, trusted_task
+from ogspr.envs import check_task, is_own_code, trusted_task
 from ogspr.errors import UserError
-from ogspr.records.display import Display, FragileDisplay, RunStatus, make_display, score_text
+from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.structure import changed
-from ogspr.train.evaluation import Evaluation
 from ogspr.train.options import TrainOptions
 from ogspr.train.recipes import recipe
 from ogspr.train.run_config import read_config
-from ogspr.train.session import Audience, Request, Run, Session
 from ogspr.train.signals import Stopped, StopRequest
+
+if TYPE_CHECKING:
+    from ogspr.train.session import Request, Run
 
 ConfigT = TypeVar("ConfigT")
 DEFAULT_PRESET = "ogspr"
@@ -68,12 +71,10 @@ def defaults(task: str, preset: str | None, config: Path | None, resume: Path | 
 
 def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     """Trains to the end, or until somebody stops it; the runs as they ended."""
-    if not command.task:
-        raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
-    if not command.seeds or len(set(command.seeds)) != len(command.seeds):
-        raise UserError(f"seeds must be different numbers, got {command.seeds}.")
-    if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
-        raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
+    _check(command)
+    from ogspr.commands.spectator import Spectator
+    from ogspr.train.session import Request, Session
+
     request = Request(
         command.task,
         command.preset,
@@ -86,7 +87,7 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     display = FragileDisplay(make_display(console, quiet=command.quiet), lost=stop.hang_up)
     try:
         with stop.listening():
-            session = Session(request, _Spectator(display, request), stop)
+            session = Session(request, Spectator(display, request), stop)
             runs = session.run()
         if session.failed:
             raise RunsFailed("; ".join(session.failed))
@@ -98,6 +99,17 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     finally:
         display.close()
     return runs
+
+
+def _check(command: TrainCommand[Any]) -> None:
+    """Refuses what can be seen to be wrong from the words alone."""
+    if not command.task:
+        raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
+    check_task(command.task, command.options.env)
+    if not command.seeds or len(set(command.seeds)) != len(command.seeds):
+        raise UserError(f"seeds must be different numbers, got {command.seeds}.")
+    if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
+        raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
 
 
 class RunsFailed(Exception):
@@ -113,34 +125,6 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
     return [base / f"seed-{seed}" for seed in command.seeds]
 
 
-class _Spectator(Audience):
-    """Passes on to a display what happens in a session."""
-
-    def __init__(self, display: Display, request: Request) -> None:
-        self._display = display
-        self._several = len(request.seeds) > 1
-        self._random_steps = request.options.agent.random_steps
-
-    def line(self, text: str) -> None:
-        self._display.line(text)
-
-    def warning(self, text: str) -> None:
-        self._display.warning(text)
-
-    def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:
-        who = f"seed {seed}  " if self._several else ""
-        scores = [episode.score for episode in evaluation.episodes]
-        spread = f"{min(scores):.1f} to {max(scores):.1f}"
-        mark = ", the best so far" if best else ""
-        self._display.line(
-            f"{who}evaluation at agent step {evaluation.occasion.agent_steps}: "
-            f"score {evaluation.mean_score:.1f} ({spread}){mark}"
-        )
-
-    def round(self, runs: Sequence[Run]) -> None:
-        self._display.show([_status(run, self._random_steps) for run in runs])
-
-
 def _how_to_go_on(request: Request) -> str:
     begun = [path for path in request.folders if RunFolder(path).exists]
     if not begun:
@@ -148,20 +132,6 @@ def _how_to_go_on(request: Request) -> str:
     own_code = f"{request.task} " if is_own_code(request.task) else ""
     commands = "\n".join(f"    ogspr train {own_code}--resume {path}" for path in begun)
     return f"everything is saved. The same command goes on from here, or:\n{commands}"
-
-
-def _status(run: Run, random_steps: int) -> RunStatus:
-    progress = run.trainer.progress
-    return RunStatus(
-        f"seed {run.config.seed}",
-        progress.agent_steps,
-        run.agent_steps,
-        progress.last_score,
-        progress.best_score,
-        run.trainer.latest,
-        run.trainer.evaluating,
-        learning=progress.agent_steps > random_steps,
-    )
 
 
 def _scores(run: Run) -> str:

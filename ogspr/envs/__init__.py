@@ -2,7 +2,7 @@
 
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
-from ogspr.envs.registry import is_own_code, launch, make, trusted_task
+from ogspr.envs.registry import check_task, is_own_code, launch, make, trusted_task
 from ogspr.envs.resilient import InexactState, ResilientEnvironment
 from ogspr.envs.worker import WorkerDied, WorkerError
 
@@ -14,6 +14,7 @@ __all__ = [
     "SplitStepEnvironment",
     "WorkerDied",
     "WorkerError",
+    "check_task",
     "is_own_code",
     "launch",
     "make",

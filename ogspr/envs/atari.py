@@ -69,17 +69,23 @@ def resolve_protocol(options: EnvOptions) -> tuple[str, AtariProtocol]:
     return name, protocol
 
 
-def make(name: str, seed: int, training: bool, options: EnvOptions) -> PixelEnvironment:
-    """The environment `atari:<Game>`; only training may see the sign of rewards."""
+def check(name: str, options: EnvOptions) -> None:
+    """A UserError where `atari:<Game>` cannot be made, as far as that is known without the emulator."""
     own = ("atari_protocol", "noops", "sign_rewards")
     options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", *own)
-    games = {game.name: game for game in atari_games()}
+    games = [game.name for game in atari_games()]
     if name not in games:
         raise unknown("Atari game", name, games, hint="`ogspr tasks atari` lists them.", prefix="atari:")
+    resolve_protocol(options)
+
+
+def make(name: str, seed: int, training: bool, options: EnvOptions) -> PixelEnvironment:
+    """The environment `atari:<Game>`; only training may see the sign of rewards."""
+    check(name, options)
     preset, protocol = resolve_protocol(options)
     protocol = replace(protocol, sign_rewards=training and protocol.sign_rewards)
     source = AtariSource(
-        games[name],
+        next(game for game in atari_games() if game.name == name),
         preset,
         protocol,
         seed=seed,

@@ -49,14 +49,19 @@ EPISODE_MODEL_FIELDS = (
 )
 
 
-def make_source(name: str, seed: int, options: EnvOptions) -> DmcSource:
-    """The frame source for `dmc:<domain>-<task>`."""
+def check(name: str, options: EnvOptions) -> None:
+    """A UserError where `dmc:<domain>-<task>` cannot be made, as far as that is known without MuJoCo."""
     options.refuse_except("dmc", "image_size", "frame_stack", "action_repeat", "camera", "shadows")
     known = [task.name for task in dmc_tasks()]
     if name not in known:
         raise unknown("dmc task", name, known, hint="`ogspr tasks dmc` lists them.", prefix="dmc:")
     if find_spec("dm_control") is None:
         raise UserError(f"DeepMind Control needs the package dm_control: {INSTALL_COMMAND}.")
+
+
+def make_source(name: str, seed: int, options: EnvOptions) -> DmcSource:
+    """The frame source for `dmc:<domain>-<task>`."""
+    check(name, options)
     backend = gl.activate()
     domain, _, task = name.partition("-")
     return DmcSource(domain, task, seed=seed, options=options, gl_renderer=backend.renderer)

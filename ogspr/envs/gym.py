@@ -26,6 +26,11 @@ from ogspr.types import (
 )
 
 
+def check(_env_id: str, options: EnvOptions) -> None:
+    """A UserError where the options have no meaning; which ids there are, only Gymnasium knows."""
+    options.refuse_except("gymnasium", "image_size", "frame_stack", "action_repeat")
+
+
 def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
     """The frame source for `gym:<id>`."""
     import gymnasium
@@ -75,7 +80,7 @@ class GymnasiumSource:
         options: EnvOptions,
         mujoco_backend: gl.Backend | None = None,  # what draws, where it is known to be MuJoCo
     ) -> None:
-        options.refuse_except("gymnasium", "image_size", "frame_stack", "action_repeat")
+        check(name, options)
         self._name = name
         self._env = env
         self._seed = seed

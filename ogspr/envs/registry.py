@@ -7,8 +7,10 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ogspr.envs import atari, dmc, gl, gym
 from ogspr.envs.options import EnvOptions
@@ -18,10 +20,22 @@ from ogspr.envs.tasks import known_tasks
 from ogspr.envs.worker import InProcess, WorkerEnvironment
 from ogspr.errors import UserError, unknown
 
-_SUITES: dict[str, Callable[[str, int, bool, EnvOptions], Environment]] = {
-    "dmc": lambda task, seed, _training, options: PixelEnvironment(dmc.make_source(task, seed, options)),
-    "atari": atari.make,
-    "gym": lambda env_id, seed, _training, options: PixelEnvironment(gym.make_source(env_id, seed, options)),
+
+class _Suite(NamedTuple):
+    check: Callable[[str, EnvOptions], None]  # refuses at once what needs no simulator to be seen
+    make: Callable[[str, int, bool, EnvOptions], Environment]
+
+
+_SUITES = {
+    "dmc": _Suite(
+        dmc.check,
+        lambda task, seed, _training, options: PixelEnvironment(dmc.make_source(task, seed, options)),
+    ),
+    "atari": _Suite(atari.check, atari.make),
+    "gym": _Suite(
+        gym.check,
+        lambda env_id, seed, _training, options: PixelEnvironment(gym.make_source(env_id, seed, options)),
+    ),
 }
 _LARGEST_SEED = 2**32 - 1  # of numpy's RandomState, which dm_control uses
 
@@ -34,15 +48,22 @@ def make(name: str, *, seed: int, training: bool = False, options: EnvOptions | 
     options = options or EnvOptions()
     if not 0 <= seed <= _LARGEST_SEED:
         raise UserError(f"seed must be from 0 to {_LARGEST_SEED}, got {seed}.")
-    suite, separator, rest = name.partition(":")
-    if not separator or not suite or not rest:
-        raise UserError(
-            f"'{name}' is no environment name; expected dmc:<domain>-<task>, atari:<Game>, gym:<id> "
-            f"or module.path:factory, for example {_with_suite(name)}."
-        )
+    suite, rest = _parts(name)
     if suite in _SUITES:
-        return _SUITES[suite](rest, seed, training, options)
+        return _SUITES[suite].make(rest, seed, training, options)
     return _from_factory(suite, rest, seed, options)
+
+
+def check_task(name: str, options: EnvOptions | None = None) -> None:
+    """A UserError where there is no such environment, as far as that can be seen at once.
+
+    Nothing is imported, drawn or started for it: a name that is mistyped should cost nobody a wait.
+    """
+    suite, rest = _parts(name)
+    if suite in _SUITES:
+        _SUITES[suite].check(rest, options or EnvOptions())
+    else:
+        _check_module(suite)
 
 
 def launch(
@@ -54,6 +75,7 @@ def launch(
     worker: bool = True,
 ) -> SplitStepEnvironment:
     """The environment called `name` in a process of its own, or here with the same interface."""
+    check_task(name, options)
     build = partial(make, name, seed=seed, training=training, options=options)
     if not worker:
         return InProcess(build())
@@ -82,6 +104,17 @@ def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
     return task
 
 
+def _parts(name: str) -> tuple[str, str]:
+    """The suite or module, and what of it."""
+    suite, _, rest = name.partition(":")
+    if not suite or not rest:
+        raise UserError(
+            f"'{name}' is no environment name; expected dmc:<domain>-<task>, atari:<Game>, gym:<id> "
+            f"or module.path:factory, for example {_with_suite(name)}."
+        )
+    return suite, rest
+
+
 def _with_suite(name: str) -> str:
     """What was perhaps meant by a name without its suite; else any name."""
     meant = (task for task in known_tasks() if task.partition(":")[2].lower() == name.strip(":").lower())
@@ -108,8 +141,7 @@ def _find_factory(module_name: str, factory_name: str) -> Callable[..., Any]:
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        raise _unknown_module(module_name)
+    _check_module(module_name)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -123,8 +155,26 @@ def _find_factory(module_name: str, factory_name: str) -> Callable[..., Any]:
     return factory  # type: ignore[no-any-return]
 
 
+def _check_module(name: str) -> None:
+    """Looks for the module, or for the package it is in, and executes nothing."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts) or not _can_be_found(parts[0]):
+        raise _unknown_module(name)
+
+
+def _can_be_found(package: str) -> bool:
+    if package in sys.modules or find_spec(package) is not None:
+        return True
+    return PathFinder.find_spec(package, [str(Path.cwd())]) is not None
+
+
 def _unknown_module(name: str) -> UserError:
-    return unknown("suite or module", name, _SUITES, hint="Own factories are module.path:factory.")
+    return unknown(
+        "suite or module",
+        name,
+        _SUITES,
+        hint="Own factories are module.path:factory, looked for in this folder and on Python's path.",
+    )
 
 
 def _call(factory: Callable[..., Any], seed: int) -> Any:

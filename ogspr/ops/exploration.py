@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:  # the schedule is part of a configuration, which a command line reads without torch
+    from torch import Tensor
 
 _MARGIN = 1e-6  # actions keep this much distance from -1 and 1
 

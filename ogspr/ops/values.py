@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Reduction = Literal["mean", "sum"]
+from ogspr.ops.reduction import Reduction
 
 
 def value_loss(values: Tensor, target: Tensor, reduction: Reduction) -> Tensor:

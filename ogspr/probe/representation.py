@@ -14,7 +14,7 @@ from ogspr.types import EnvSpec
 
 def learned_representation(run: OpenedRun, spec: EnvSpec, device: torch.device) -> Representation:
     """Frozen, as it is in the checkpoint; a UserError where that is of other networks."""
-    make = METHODS[run.config.method].representation
+    make = METHODS[run.config.method].makers().representation
     if make is None:
         raise UserError(
             f"{run.path}: the method {run.config.method} has no representation to probe; "

@@ -27,10 +27,9 @@ from ogspr.ops.returns import survival
 from ogspr.ops.sampling import draw_proportional
 from ogspr.replay.frames import allocate_frames
 from ogspr.replay.packet import Packet, PacketLayout, PacketQueue, Procedure
-from ogspr.replay.plan import Place
 from ogspr.replay.prefetch import Prefetcher
 from ogspr.replay.shape import ReplayShape
-from ogspr.types import TimeStep, Window
+from ogspr.types import Place, TimeStep, Window
 
 Wrapped = Callable[..., Any]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ogspr.errors import UserError
-from ogspr.replay.plan import Place
 from ogspr.replay.shape import ReplayShape
+from ogspr.types import Place
 
 
 def allocate_frames(shape: ReplayShape, device: torch.device, place: Place) -> Tensor:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import torch
 
 from ogspr.errors import UserError
+from ogspr.memory import free_host_bytes
 from ogspr.replay.shape import ReplayShape
-
-Place = Literal["device", "pinned"]
+from ogspr.types import Place
 
 # What the networks, the batches and the graph of one learner need beside its replay.
 DEVICE_RESERVE_BYTES = 4 * 2**30
@@ -79,29 +77,3 @@ def choose_place(shape: ReplayShape, learners: int, rooms: Sequence[Room]) -> St
 
 def gigabytes(count: int) -> str:
     return f"{count / 1e9:.2f} GB"
-
-
-def free_host_bytes() -> int:
-    """Main memory a new process could use; the smaller of what the machine and the container leave."""
-    return min(_machine_free_bytes(), _container_free_bytes())
-
-
-def _machine_free_bytes() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 2**62  # unknown: nothing is refused for it
-    fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["MemAvailable"].split()[0]) * 1024
-
-
-def _container_free_bytes() -> int:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit = (folder / "memory.max").read_text().strip()
-        used = int((folder / "memory.current").read_text())
-        numbers = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        cache = int(numbers.get("inactive_file", 0))  # given up when somebody needs the room
-    except (OSError, ValueError):
-        return 2**62
-    return 2**62 if limit == "max" else max(0, int(limit) - used + cache)

@@ -7,7 +7,7 @@ import os
 import torch
 
 from ogspr.errors import UserError
-from ogspr.train.memory import keep_freed_memory
+from ogspr.memory import keep_freed_memory
 
 
 def best_device() -> torch.device:

@@ -17,11 +17,10 @@ from ogspr.agents.protocol import Agent, AgentConfig, Procedure, State
 from ogspr.errors import UserError
 from ogspr.records.files import make_folder, writing
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage
-from ogspr.replay.plan import Place
 from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator, on_stream
 from ogspr.train.state_file import copy_to_host, save_state
-from ogspr.types import Action, EnvSpec, TimeStep, UInt8Array
+from ogspr.types import Action, EnvSpec, Place, TimeStep, UInt8Array
 
 
 def _nothing_asked() -> Action:
@@ -77,8 +76,10 @@ class Learner:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         accelerator = make_accelerator(settings.execution, device)
         with on_stream(self._stream):
-            self.agent: Agent = method_of(settings.config).agent(
-                settings.config, settings.spec, seed=seed, device=device, accelerator=accelerator
+            self.agent: Agent = (
+                method_of(settings.config)
+                .makers()
+                .agent(settings.config, settings.spec, seed=seed, device=device, accelerator=accelerator)
             )
             shape = replay_shape(settings)
             self.replay = Replay(

@@ -9,8 +9,8 @@ import tyro
 
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError, require_positive
-from ogspr.replay.plan import Place
 from ogspr.train.execution import Mode, Precision
+from ogspr.types import Place
 
 ConfigT = TypeVar("ConfigT")
 

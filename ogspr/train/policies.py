@@ -19,7 +19,8 @@ def make_policy(config: AgentConfig, spec: EnvSpec, device: torch.device, execut
     accelerator = make_accelerator(execution, device)
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
     with on_stream(stream):
-        policy = method_of(config).policy(config, spec, device=device, accelerator=accelerator)
+        make = method_of(config).makers().policy
+        policy = make(config, spec, device=device, accelerator=accelerator)
     return _OnStream(policy, stream)
 
 

@@ -9,8 +9,8 @@ from ogspr.agents.methods import METHODS
 from ogspr.errors import UserError, unknown
 from ogspr.records.run import RunFolder, read_json, write_json
 from ogspr.records.structure import changed, differences, plain
-from ogspr.replay.plan import Place
 from ogspr.train.options import TrainOptions, decisive
+from ogspr.types import Place
 
 FORMAT = 1
 

@@ -26,7 +26,6 @@ from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
 from ogspr.records.structure import flat, plain
-from ogspr.replay.plan import Place
 from ogspr.train.device import usable_cores, usable_device, use_well
 from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
 from ogspr.train.execution import Execution, default_execution
@@ -43,7 +42,7 @@ from ogspr.train.signals import Stopped, StopRequest
 from ogspr.train.state_file import as_arrays, as_tensors
 from ogspr.train.stopwatch import Stopwatch
 from ogspr.train.trainer import Schedule, Trainer
-from ogspr.types import EnvSpec
+from ogspr.types import EnvSpec, Place
 
 _LARGEST_REPLAY = 1_000_000
 _CORES_FOR_OVERLAP = 8
@@ -220,7 +219,6 @@ class Session:
             folder.lock()
             self._closing.callback(folder.unlock)
         stored = [self._stored(*run) for run in zip(self._folders, self._request.seeds, strict=True)]
-        self._advise()
         settings, environments = self._launched(stored)
         learners = make_learners(
             settings,
@@ -360,7 +358,9 @@ class Session:
         self._closing.callback(_close_all, environments)
         launching = self._launching()
         environments.append(next(launching))
-        settings = self._settings(environments[0].spec, stored)
+        spec = environments[0].spec  # waits until it is built: advice on one that cannot be helps nobody
+        self._advise()
+        settings = self._settings(spec, stored)
         plan_learners(settings, len(self._request.seeds))
         environments.extend(launching)
         _wait_for(environments)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ogspr.agents.ogspr import OGSPRAgent
+from ogspr.agents.ogspr.agent import OGSPRAgent
 from tests.agents import reference
 from tests.agents.scene import Update, Watched, observed_update
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ogspr.agents.ogspr import OGSPRAgent, OGSPRConfig, Sizes, preset
+from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
+from ogspr.agents.ogspr.agent import OGSPRAgent
 from ogspr.replay import Replay, ReplayShape
 from ogspr.train.graph import Execution, make_accelerator
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep, Window
@@ -73,7 +74,8 @@ class Recording:
         self.interventions: dict[str, Callable[..., Any]] = {}  # (result, *arguments) -> result
 
     def function(self, function):
-        plain, name = self._inner.function(function), function.__qualname__
+        plain = self._inner.function(function)
+        name = function.__qualname__.partition(".<locals>")[0]  # a function goes by the name of its maker
 
         def recorded(*args):
             intervene = self.interventions.get(name, lambda result, *_: result)

@@ -148,7 +148,7 @@ def test_the_shared_adapter_learns_from_both_of_its_uses():
         cut = seen._replace(sequence_h=seen.sequence_h.detach())
         uses = {"both": (head, seen), "first": (copy.deepcopy(adapter), seen), "second": (head, cut)}
         for use, (adapter2, evidence) in uses.items():
-            value = task.loss(adapter2, state_action, evidence)
+            value = task.loss()(adapter2, state_action, evidence)
             (found[use],) = torch.autograd.grad(value, adapter.weight, retain_graph=True)
         return loss
 

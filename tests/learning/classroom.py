@@ -70,7 +70,7 @@ class Pupil:
         self.world = lesson.world(lesson.choice(), seed)
         spec, config = self.world.spec, self.configuration(lesson)
         accelerator = make_accelerator(Execution("eager", "fp32"), CPU)
-        make = method_of(config).agent
+        make = method_of(config).makers().agent
         self.agent = make(config, spec, seed=seed, device=CPU, accelerator=accelerator)
         sizes = (spec.frame_shape, spec.frame_stack, spec.actions.vector_size, config.longest_horizon)
         self.replay = Replay(ReplayShape(SLOTS, *sizes), CPU)

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogspr.agents.ogspr import OGSPRAgent, preset
+from ogspr.agents.ogspr import preset
+from ogspr.agents.ogspr.agent import OGSPRAgent
 from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
 from ogspr.ops.two_hot import two_hot
 from ogspr.types import Action

@@ -289,7 +289,8 @@ def test_the_same_run_twice(runs):
 
 
 def test_a_method_that_has_no_representation(runs, monkeypatch):
-    monkeypatch.setitem(METHODS, "ogspr", replace(METHODS["ogspr"], representation=None))
+    makers = replace(METHODS["ogspr"].makers(), representation=None)
+    monkeypatch.setitem(METHODS, "ogspr", replace(METHODS["ogspr"], makers=lambda: makers))
     with pytest.raises(UserError, match=r"ogspr has no representation to probe; .*--collectors"):
         probed(runs[:1])
 

@@ -21,7 +21,7 @@ def pictures_and_actions(spec, count=5):
 
 
 def made(config, spec, tensors):
-    return METHODS["ogspr"].representation(config, spec, tensors, device=torch.device("cpu"))
+    return METHODS["ogspr"].makers().representation(config, spec, tensors, device=torch.device("cpu"))
 
 
 def digest(tensors):

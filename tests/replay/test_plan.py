@@ -151,11 +151,3 @@ def test_a_replay_that_cannot_fit_is_refused_before_anything_is_allocated():
     with pytest.raises(UserError, match=r"1 x 1000000000 steps need 21348\.00 GB"):
         plan_storage(dmc_shape(10**9), CPU)
     assert time.perf_counter() - began < 1.0
-
-
-def test_free_memory_is_the_smaller_of_machine_and_container(monkeypatch):
-    monkeypatch.setattr(plan, "_machine_free_bytes", lambda: 30)
-    monkeypatch.setattr(plan, "_container_free_bytes", lambda: 20)
-    assert plan.free_host_bytes() == 20
-    monkeypatch.setattr(plan, "_machine_free_bytes", lambda: 10)
-    assert plan.free_host_bytes() == 10

@@ -31,7 +31,6 @@ What is known of the authors' code and is not done here:
   all that are followed by the three of their return.
 """
 
-from ogspr.agents.mrq.agent import MRQAgent
 from ogspr.agents.mrq.config import MRQConfig, Sizes
 
-__all__ = ["MRQAgent", "MRQConfig", "Sizes"]
+__all__ = ["MRQConfig", "Sizes"]

@@ -1,24 +1,15 @@
-"""The adapters around the latent state: which of the two exist, and whether they are one."""
+"""The adapters around the latent state as values: which of the two exist, and whether they are one.
+
+Part of a configuration, which a command line reads: what needs torch is imported once something is built.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-
-from ogspr.nets.mlp import Linear
-
-
-class Borrowed(nn.Module):
-    """Another module's function without owning its parameters, so that they are counted and saved once."""
-
-    def __init__(self, owner: nn.Module) -> None:
-        super().__init__()
-        self._owner = (owner,)  # in a tuple: a plain attribute would register it
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self._owner[0](x)
-        return out
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -34,24 +25,18 @@ class Adapters:
 
     def first(self, features: int, latent: int) -> nn.Module:
         """u1: one linear layer, or nothing."""
-        return _adapter(self.first_exists, features, latent)
+        from ogspr.agents.ogspr.heads import adapter
+
+        return adapter(self.first_exists, features, latent)
 
     def second(self, representation: int, latent: int, adapter1: nn.Module) -> nn.Module:
         """u2: one linear layer, nothing, or u1 itself."""
-        if self.shared:
-            return Borrowed(adapter1)
-        return _adapter(self.second_exists, representation, latent)
+        from ogspr.agents.ogspr.heads import Borrowed, adapter
+
+        return Borrowed(adapter1) if self.shared else adapter(self.second_exists, representation, latent)
 
 
 TWO = Adapters(first_exists=True, second_exists=True)
 SHARED = Adapters(first_exists=True, second_exists=True, shared=True)
 NONE = Adapters(first_exists=False, second_exists=False)
 SECOND_ONLY = Adapters(first_exists=False, second_exists=True)
-
-
-def _adapter(exists: bool, inputs: int, outputs: int) -> nn.Module:
-    if exists:
-        return Linear(inputs, outputs)
-    if inputs != outputs:
-        raise ValueError(f"without an adapter the sizes must agree, got {inputs} and {outputs}")
-    return nn.Identity()

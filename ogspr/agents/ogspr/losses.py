@@ -3,17 +3,30 @@
     symbol    shape                 meaning
     s         (N, S * C, H, W)      observation: the last S frames, scaled
     h         (N, D)                latent state, u1(f(s))
+    z         (B, Z)                state-action representation of the value batch
+    o         (B, C, H, W)          o_{t+1}, the frame that follows; bytes, to be scaled to `pixel_range`
+    R         (B,)                  short-term return, the part of the value target without bootstrap
+    a         (B, K, A)             actions of a sequence
+    h_target  (K, B, D)             latent states of the target network, h'_{t+1} .. h'_{t+K}
+    alive     (B, K + 1)            1 while no earlier step of the sequence was terminal
 Equation numbers are the paper's. A prime, here a trailing `_target`, marks the target network.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import cast
 
+import torch
+from torch import Tensor, nn
+
+from ogspr.agents.ogspr.heads import TwoHotHead
 from ogspr.agents.ogspr.networks import Core
 from ogspr.agents.ogspr.noise import UpdateNoise
-from ogspr.ops.shift import shifted_stacks
+from ogspr.agents.ogspr.step import Evidence
+from ogspr.ops.reduction import Reduction
+from ogspr.ops.shift import scaled_pixels, shifted_stacks
+from ogspr.ops.two_hot import two_hot_cross_entropy
+from ogspr.ops.values import squared_error
 from ogspr.types import Window
 
 Look = tuple[int, tuple[float, float]]  # largest shift, range of scaled pixels
@@ -45,3 +58,29 @@ def target_latents(
     h = core_target.latent_of_stacks(value.frames, slots, offsets, *look)
     h_value, h_sequence = torch.split(h, [len(noise.later), len(noise.sequence_later)])
     return h_value, h_sequence.view(sequence.horizon, len(noise.sequence_now), h.shape[1])
+
+
+def frame_loss(head: nn.Module, seen: Evidence, reduction: Reduction) -> Tensor:
+    """L_rec = MSE(Dec(z_t), o_{t+1}) (eq. 7)."""
+    # o_{t+1} exists even where the step to it was terminal.
+    everywhere = torch.ones_like(seen.short_return)
+    frame = scaled_pixels(seen.next_frame, *seen.pixel_range)
+    return squared_error(head(seen.z).float(), frame, everywhere, reduction)
+
+
+def short_return_loss(head: nn.Module, seen: Evidence) -> Tensor:
+    """L_nstep = CE(q(z_t), TwoHot(R_t)) (eq. 6)."""
+    return two_hot_cross_entropy(head(seen.z), seen.short_return, cast(TwoHotHead, head).bins)
+
+
+def latent_loss(
+    head: nn.Module, state_action: nn.Module, seen: Evidence, horizon: int, reduction: Reduction
+) -> Tensor:
+    """L_self = sum_k MSE(h^_{t+k}, h'_{t+k}) with h^_{t+k+1} = u2(g(h^_{t+k}, a_{t+k})) (eq. 8, 9)."""
+    h = seen.sequence_h
+    losses = []
+    for k in range(horizon):
+        h = head(state_action(h, seen.sequence_actions[:, k]))
+        # alive[k]: the state after a terminal step is still seen, those beyond it are not.
+        losses.append(squared_error(h, seen.sequence_targets[k], seen.sequence_alive[:, k], reduction))
+    return torch.stack(losses).sum()

@@ -12,7 +12,7 @@ from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
 from ogspr.agents.ogspr.adapters import Adapters
 from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
-from ogspr.agents.ogspr.tasks import HeadSizes
+from ogspr.agents.ogspr.heads import HeadSizes
 from ogspr.nets.encoder import ConvEncoder
 from ogspr.nets.mlp import MLP, ParallelMLP
 from ogspr.types import EnvSpec

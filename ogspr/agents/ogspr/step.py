@@ -7,7 +7,6 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ogspr.agents.ogspr.noise import UpdateNoise
-from ogspr.agents.ogspr.tasks import Evidence
 from ogspr.types import Window
 
 
@@ -17,6 +16,19 @@ class Drawn(NamedTuple):
     value: Window
     sequence: Window
     noise: UpdateNoise
+
+
+class Evidence(NamedTuple):
+    """What has been computed by the time the auxiliary losses are taken."""
+
+    z: Tensor  # (B, Z)
+    next_frame: Tensor  # o_{t+1}: (B, C, H, W), bytes
+    pixel_range: tuple[float, float]  # that they are scaled to
+    short_return: Tensor  # R: (B,)
+    sequence_h: Tensor  # (B, D), where each sequence starts
+    sequence_actions: Tensor  # (B, K, A)
+    sequence_targets: Tensor  # h'_{t+1} .. h'_{t+K} of the target network: (K, B, D)
+    sequence_alive: Tensor  # (B, K + 1)
 
 
 class Judgement(NamedTuple):

@@ -18,8 +18,7 @@ from ogspr.agents.ogspr import losses
 from ogspr.agents.ogspr.config import POLICY, VALUE, OGSPRConfig
 from ogspr.agents.ogspr.networks import Networks
 from ogspr.agents.ogspr.noise import NoiseSizes, UpdateNoise, arrange_noise
-from ogspr.agents.ogspr.step import Computed, Drawn, Gradients, Judgement
-from ogspr.agents.ogspr.tasks import Evidence
+from ogspr.agents.ogspr.step import Computed, Drawn, Evidence, Gradients, Judgement
 from ogspr.agents.optimisation import ClippedAdamW, joint_gradients
 from ogspr.agents.phases import Phases
 from ogspr.agents.protocol import Accelerator, WindowSource
@@ -279,4 +278,4 @@ class Update:
         self._long_term_loss = fast(actor_critic.long_term_loss)
         self._actor_loss = fast(actor_critic.actor_loss)
         self._any_not_finite = fast(any_not_finite)
-        self._task_losses = {task.name: fast(task.loss) for task in self._config.tasks}
+        self._task_losses = {task.name: fast(task.loss()) for task in self._config.tasks}

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ogspr.agents.drqv2 import DrQv2Agent, DrQv2Config, Sizes
+from ogspr.agents.drqv2 import DrQv2Config, Sizes
+from ogspr.agents.drqv2.agent import DrQv2Agent
 from ogspr.types import EnvSpec
 from tests.agents import scene as shared
 from tests.agents.drqv2 import reference

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ogspr.agents.drqv2 import DrQv2Agent, DrQv2Config, Sizes
+from ogspr.agents.drqv2 import DrQv2Config, Sizes
+from ogspr.agents.drqv2.agent import DrQv2Agent
 from ogspr.types import Action
 from tests.learning.classroom import (
     ONE_STEP,

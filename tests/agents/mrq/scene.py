@@ -8,7 +8,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ogspr.agents.mrq import MRQAgent, MRQConfig, Sizes
+from ogspr.agents.mrq import MRQConfig, Sizes
+from ogspr.agents.mrq.agent import MRQAgent
 from ogspr.train.graph import Execution, make_accelerator
 from ogspr.types import EnvSpec
 from tests.agents.mrq import reference

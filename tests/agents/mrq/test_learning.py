@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogspr.agents.mrq import MRQAgent, MRQConfig, Sizes
+from ogspr.agents.mrq import MRQConfig, Sizes
+from ogspr.agents.mrq.agent import MRQAgent
 from ogspr.ops.two_hot import two_hot
 from ogspr.types import Action
 from tests.learning.classroom import (
