@@ -107,13 +107,12 @@ def test_a_csv_file_without_a_command_is_refused(script, tmp_path):
         script.command_of(tmp_path / "h200.csv")
 
 
-def test_memory_is_that_of_what_was_measured_first(script):
-    sizes = {"batch_size": "256", "capacity": "100"}
-    memory = {"networks": 1e9, "optimisers": 2e9, "replay": 3e9, "working": 4e9, "momentary": 5e9}
-    first = sizes | {f"{name}_bytes": str(size) for name, size in memory.items()}
-    later = first | {"working_bytes": "0"}
-    table = "\n".join(script.bench_memory_table([first, later]))
-    assert rows(table) == [["256", "100", "1.00 GB", "2.00 GB", "3.00 GB", "4.00 GB", "5.00 GB"]]
+def test_cost_and_memory_by_size(script):
+    sizes = {"batch_size": "256", "capacity": "100", "operations": "3e9", "milliseconds": "2.5", "ratio": "1"}
+    memory = {"bound": "0.5", "networks_bytes": "1e9", "optimisers_bytes": "2e9", "replay_bytes": "3e9"}
+    table = script.bench_sizes_table([sizes | memory, sizes | memory | {"replay_bytes": "9e9"}])
+    assert cells(table[2]) == ["256", "100", "2.50", "1.00", "3 G", "0.50"]
+    assert cells(table[-1]) == ["1.00 GB", "2.00 GB", "3.00 GB"]
 
 
 def test_a_picture_shows_a_seed_that_was_run_twice_twice(script, tmp_path, monkeypatch):

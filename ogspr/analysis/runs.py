@@ -114,7 +114,7 @@ def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = No
             try:
                 runs.append((read or read_run)(folder))
             except UserError as error:
-                skipped.append((folder, str(error)))
+                skipped.append((folder, str(error).removeprefix(f"{folder} ")))
     unique = {run.folder.resolve(): run for run in runs}
     return Collection(tuple(unique[key] for key in sorted(unique)), tuple(skipped))
 

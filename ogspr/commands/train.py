@@ -39,8 +39,8 @@ class TrainCommand(Generic[ConfigT]):
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
     preset: str = DEFAULT_PRESET
-    """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr:
-    ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only, anonmethod."""
+    """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr.
+    Those are ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only, anonmethod."""
     seeds: tuple[int, ...] = (0,)
     """One run for each, side by side on one device."""
     out: Path | None = None
@@ -107,7 +107,8 @@ def _check(command: TrainCommand[Any]) -> None:
         raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
     check_task(command.task, command.options.env)
     if not command.seeds or len(set(command.seeds)) != len(command.seeds):
-        raise UserError(f"seeds must be different numbers, got {command.seeds}.")
+        given = ", ".join(map(str, command.seeds)) or "none"
+        raise UserError(f"--seeds needs one number or several different ones, got {given}.")
     if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
         raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
 

@@ -22,8 +22,8 @@ class EnvOptions:
     camera: int | None = None
     """dmc only: the number of the camera; None: 0, for the quadruped 2."""
     shadows: bool | None = None
-    """dmc only: whether shadows are drawn; None: they are. Without them drawing is two to five
-    times as fast on a CPU; scores are then not to be compared with published ones."""
+    """dmc only: whether shadows are drawn; None: they are. Without them a CPU draws 2 to 5 times as fast.
+    Scores are then not to be compared with published ones."""
     atari_protocol: str | None = None
     """atari only: atari100k or machado2018; None: atari100k."""
     noops: int | None = None

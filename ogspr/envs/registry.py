@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from ogspr.envs import atari, dmc, gl, gym
@@ -169,12 +169,12 @@ def _can_be_found(package: str) -> bool:
 
 
 def _unknown_module(name: str) -> UserError:
-    return unknown(
-        "suite or module",
-        name,
-        _SUITES,
-        hint="Own factories are module.path:factory, looked for in this folder and on Python's path.",
-    )
+    file = PurePath(name)
+    if file.suffix == ".py":
+        hint = f"A file of your own goes by its module: {'.'.join(file.with_suffix('').parts)}:factory."
+    else:
+        hint = "Own factories are module.path:factory, looked for in this folder and on Python's path."
+    return unknown("suite or module", name, _SUITES, hint=hint)
 
 
 def _call(factory: Callable[..., Any], seed: int) -> Any:

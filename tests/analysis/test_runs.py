@@ -104,6 +104,7 @@ def test_broken_folders_are_named_and_skipped(tmp_path):
     assert reasons.keys() == expected.keys()
     for run, complaint in expected.items():
         assert complaint in reasons[run], run
+        assert not reasons[run].startswith(f"{run} ")  # who shows the reason names the folder
 
 
 def test_runs_are_found_at_any_depth_and_once(tmp_path):
