@@ -112,8 +112,8 @@ class EnvSpec:
     frame_shape: tuple[int, int, int]  # (channels, height, width) of one frame
     frame_stack: int
     actions: ActionSpec
-    action_repeat: int  # simulator frames an agent step, at most
-    episode_steps: int | None  # agent steps until truncation; None: the environment decides
+    action_repeat: int  # simulator frames for which an action is held, at most
+    episode_steps: int | None  # agent steps until truncation, at most; None: the environment decides
     proprioception_size: int = 0
     protocol: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)  # libraries the simulation depends on
@@ -137,10 +137,16 @@ class TimeStep:
     frames: int  # simulator frames this step took
     proprioception: Float64Array  # the task's own observation vector, empty where there is none
     fault: str = ""  # how the simulator failed: at this step, or at earlier attempts of this reset
+    lost_life: bool = False  # where a learner is told of it; the episode goes on
 
     @property
     def last(self) -> bool:
         return self.terminated or self.truncated
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing beyond this step counts for a learner: no bootstrap, though the episode may go on."""
+        return self.terminated or self.lost_life
 
     @property
     def ending(self) -> str:

@@ -49,6 +49,13 @@ def suite_of(task: str) -> str:
     return "atari100k" if task.startswith("atari:") else "dmc"
 
 
+def _ogspr_run_settings(task: str) -> dict[str, Any]:
+    """What its authors do on Atari, beside the protocol."""
+    if not task.startswith("atari:"):
+        return {}
+    return {"env": {"life_loss": True, "fire": True}, "evaluation": {"final_episodes": 100}}
+
+
 def _ogspr_makers() -> Makers:
     from ogspr.agents.ogspr.agent import OGSPRAgent
     from ogspr.agents.ogspr.policy import OGSPRPolicy
@@ -79,6 +86,7 @@ METHODS: dict[str, Method] = {
         preset_names(),
         lambda name, task: preset(name, suite_of(task)),
         _ogspr_makers,
+        run_settings=_ogspr_run_settings,
     ),
     "mrq": Method(
         "mrq",

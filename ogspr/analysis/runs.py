@@ -163,8 +163,7 @@ def _looks_like_a_run(path: Path) -> bool:
 def read_run(path: Path) -> RunResult:
     """A UserError where it is damaged, of another format, or has no evaluation yet."""
     run = read_settings(path)
-    episodes = nested(run.options, "evaluation", "episodes")
-    evaluations, problems = _read_evaluations(RunFolder(path).evaluation_table, episodes)
+    evaluations, problems = _read_evaluations(RunFolder(path).evaluation_table, _episodes(run))
     return replace(run, evaluations=evaluations, problems=tuple(problems))
 
 
@@ -213,15 +212,27 @@ def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatA
     return header, np.array(numbers, np.float64).reshape(len(numbers), len(header))
 
 
-def _read_evaluations(path: Path, episodes: Any) -> tuple[Evaluations, list[str]]:
+def _episodes(run: RunResult) -> tuple[int, ...]:
+    """Of an evaluation; if the last one has a number of its own, that comes second. Empty: nobody knows."""
+    numbers = (nested(run.options, "evaluation", name) for name in ("episodes", "final_episodes"))
+    return tuple(dict.fromkeys(number for number in numbers if isinstance(number, int)))
+
+
+def _read_evaluations(path: Path, episodes: Sequence[int]) -> tuple[Evaluations, list[str]]:
+    """`episodes`: how many an evaluation may have, wherever it is.
+
+    A run that was made longer has its last one in the middle, and one that was ended where it had been
+    evaluated already has none.
+    """
     grouped, problems = _grouped_scores(path)
     usable = {}
     for agent_steps, (frames, scores) in sorted(grouped.items()):
         if not all(abs(score) < _LARGEST_SCORE for score in scores):  # NaN is not
             problems.append(f"the evaluation at agent step {agent_steps} has a score that is no number")
-        elif isinstance(episodes, int) and len(scores) != episodes:
+        elif episodes and len(scores) not in episodes:
+            wanted = min((number for number in episodes if number > len(scores)), default=max(episodes))
             problems.append(
-                f"the evaluation at agent step {agent_steps} has {len(scores)} of {episodes} episodes"
+                f"the evaluation at agent step {agent_steps} has {len(scores)} of {wanted} episodes"
             )
         else:
             usable[agent_steps] = (frames, np.array(scores))
@@ -348,7 +359,7 @@ def _library(name: str, suite: str) -> Callable[[RunResult], Any]:
 
 
 # Parts of a protocol that belong to a task, and to a method: scores mean the same with any of them.
-_NO_MATTER = ("camera", "sign_rewards")
+_NO_MATTER = ("camera", "sign_rewards", "terminal_on_life_loss")
 
 
 def _protocol_of(run: RunResult) -> dict[str, Any] | None:
@@ -379,5 +390,5 @@ _WATCHED: dict[str, Callable[[RunResult], Any]] = {
     "versions of ale-py": _library("ale-py", "atari"),
     "renderers": lambda run: nested(run.manifest, "environment", "renderer"),
     "protocols": _protocol,
-    "numbers of evaluation episodes": lambda run: nested(run.options, "evaluation", "episodes"),
+    "numbers of evaluation episodes": lambda run: " and at the end ".join(map(str, _episodes(run))) or None,
 }

@@ -2,6 +2,10 @@
 
 Written on `ALEInterface` because gymnasium's wrappers restart the game after a lost life and show
 an old frame where a step ends early. Nothing here needs OpenGL.
+
+With `terminal_on_life_loss` and `fire` this is the protocol of OG-SPR's authors, but for what their wrappers
+do at each beginning and after each lost life, beside FIRE: a step without action, a step with the third
+action, and a stack of frames that begins anew. Here the game simply goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from ogspr.envs.tasks import AtariGame, atari_games
 from ogspr.errors import UserError, unknown
 from ogspr.types import Action, DiscreteActions, EnvSpec, Snapshot, UInt8Array
 
-_NOOP = 0
+_NOOP, _FIRE = 0, 1
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class AtariProtocol:
     noops: int  # at most so many no-op frames before an episode
     frame_cap: int  # emulator frames after which an episode is truncated
     sign_rewards: bool  # presets: in training; environments: whether this one does. Scores never are.
+    terminal_on_life_loss: bool  # likewise: a learner is told of lost lives, while the game goes on
+    fire: bool  # FIRE is pressed for one action repeat as a game begins and after a lost life
 
 
 PROTOCOLS = {
@@ -43,6 +49,8 @@ PROTOCOLS = {
         noops=30,
         frame_cap=108_000,
         sign_rewards=True,
+        terminal_on_life_loss=False,
+        fire=False,
     ),
     # Recommendations of Machado et al. 2018: sticky actions instead of random starts, every action,
     # five-minute episodes.
@@ -53,6 +61,8 @@ PROTOCOLS = {
         noops=0,
         frame_cap=18_000,
         sign_rewards=True,
+        terminal_on_life_loss=False,
+        fire=False,
     ),
 }
 
@@ -63,15 +73,19 @@ def resolve_protocol(options: EnvOptions) -> tuple[str, AtariProtocol]:
     if name not in PROTOCOLS:
         raise unknown("Atari protocol", name, PROTOCOLS)
     protocol = PROTOCOLS[name]
-    for option in ("action_repeat", "noops", "sign_rewards"):
-        if (given := getattr(options, option)) is not None:
-            protocol = replace(protocol, **{option: given})
-    return name, protocol
+    given: dict[str, Any] = {
+        "action_repeat": options.action_repeat,
+        "noops": options.noops,
+        "sign_rewards": options.sign_rewards,
+        "terminal_on_life_loss": options.life_loss,
+        "fire": options.fire,
+    }
+    return name, replace(protocol, **{field: value for field, value in given.items() if value is not None})
 
 
 def check(name: str, options: EnvOptions) -> None:
     """A UserError where `atari:<Game>` cannot be made, as far as that is known without the emulator."""
-    own = ("atari_protocol", "noops", "sign_rewards")
+    own = ("atari_protocol", "noops", "sign_rewards", "life_loss", "fire")
     options.refuse_except("atari", "image_size", "frame_stack", "action_repeat", *own)
     games = [game.name for game in atari_games()]
     if name not in games:
@@ -80,10 +94,14 @@ def check(name: str, options: EnvOptions) -> None:
 
 
 def make(name: str, seed: int, training: bool, options: EnvOptions) -> PixelEnvironment:
-    """The environment `atari:<Game>`; only training may see the sign of rewards."""
+    """The environment `atari:<Game>`; only training may see the sign of rewards, and lost lives."""
     check(name, options)
     preset, protocol = resolve_protocol(options)
-    protocol = replace(protocol, sign_rewards=training and protocol.sign_rewards)
+    protocol = replace(
+        protocol,
+        sign_rewards=training and protocol.sign_rewards,
+        terminal_on_life_loss=training and protocol.terminal_on_life_loss,
+    )
     source = AtariSource(
         next(game for game in atari_games() if game.name == name),
         preset,
@@ -111,9 +129,12 @@ class AtariSource:
         self._ale = _load_game(game, protocol, seed)
         self._protocol = protocol
         self._noop_rng = np.random.default_rng(seed)
-        self._actions = list(
-            self._ale.getLegalActionSet() if protocol.full_action_set else self._ale.getMinimalActionSet()
-        )
+        ale = self._ale
+        known = ale.getLegalActionSet() if protocol.full_action_set else ale.getMinimalActionSet()
+        self._actions = [int(action.value) for action in known]
+        self._fires = protocol.fire and _FIRE in self._actions
+        self._fire_due = False  # a life was lost since the last step began
+        self._lives = 0  # after the last step
         self._image_size = image_size
         height, width = self._ale.getScreenDims()
         # The last two screens, for the maximum that removes the consoles' flicker.
@@ -138,27 +159,43 @@ class AtariSource:
     def reset(self) -> RawStep:
         self._ale.reset_game()
         noops = int(self._noop_rng.integers(1, self._protocol.noops + 1)) if self._protocol.noops else 0
-        for _ in range(noops):
-            self._ale.act(_NOOP)
+        for button in [_NOOP] * noops + self._fire(self._fires):
+            self._ale.act(button)
             if self._ale.game_over(with_truncation=False):
                 self._ale.reset_game()
         self._ale.getScreenGrayscale(self._screens[1])
         self._screens[0] = self._screens[1]
+        self._lives, self._fire_due = self._ale.lives(), False
         return RawStep(frame=self._frame())
 
     def step(self, action: Action) -> RawStep:
+        """The action for its repeat; after a lost life FIRE comes first, for as many frames of its own.
+
+        Not at the end of the step that lost the life: its picture is what the loss led to. What FIRE earns
+        and takes belongs to this step, and a game may be over before the action's turn.
+        """
+        buttons = self._fire(self._fire_due) + [self._actions[int(action)]] * self._protocol.action_repeat
         reward, frames = 0.0, 0
         terminated = truncated = False
-        while frames < self._protocol.action_repeat and not (terminated or truncated):
-            reward += self._ale.act(self._actions[int(action)])
+        while frames < len(buttons) and not (terminated or truncated):
+            reward += self._ale.act(buttons[frames])
             frames += 1
             # Every screen is kept, not only the last two of a full step: an episode may end on any.
             self._screens[0] = self._screens[1]
             self._ale.getScreenGrayscale(self._screens[1])
             terminated = self._ale.game_over(with_truncation=False)
             truncated = not terminated and self._ale.getEpisodeFrameNumber() >= self._protocol.frame_cap
+        # Some games show no lives for a while before they are over: that end is the game's.
+        before, self._lives = self._lives, self._ale.lives()
+        lost_life = not terminated and 0 < self._lives < before
+        self._fire_due = self._fires and lost_life
         return RawStep(
-            frame=self._frame(), reward=reward, terminated=terminated, truncated=truncated, frames=frames
+            frame=self._frame(),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            frames=frames,
+            lost_life=lost_life and self._protocol.terminal_on_life_loss,
         )
 
     def state(self) -> Snapshot:
@@ -166,6 +203,8 @@ class AtariSource:
             "emulator": np.frombuffer(self._ale.cloneSystemState().serialize(), np.uint8),
             "noop_rng": cast(Snapshot, self._noop_rng.bit_generator.state),
             "screens": self._screens.copy(),
+            "lives": self._lives,
+            "fire_due": self._fire_due,
         }
 
     def set_state(self, state: Snapshot) -> None:
@@ -178,9 +217,13 @@ class AtariSource:
         self._ale.restoreSystemState(ALEState(saved["emulator"].tobytes()))
         self._noop_rng.bit_generator.state = saved["noop_rng"]
         self._screens[:] = saved["screens"]
+        self._lives, self._fire_due = saved["lives"], saved["fire_due"]
 
     def close(self) -> None:
         """The emulator lives in this process' memory alone: there is nothing to give back."""
+
+    def _fire(self, wanted: bool) -> list[int]:
+        return [_FIRE] * self._protocol.action_repeat if wanted else []
 
     def _frame(self) -> UInt8Array:
         import cv2

@@ -30,6 +30,10 @@ class EnvOptions:
     """atari only: most no-op frames before an episode; None: as the protocol says."""
     sign_rewards: bool | None = None
     """atari only: training sees the signs of rewards; None: it does, if the preset says nothing else."""
+    life_loss: bool | None = None
+    """atari only: in training a lost life is terminal while the game goes on; None: as the protocol says."""
+    fire: bool | None = None
+    """atari only: FIRE is pressed as a game begins and after a lost life; None: as the protocol says."""
 
     def __post_init__(self) -> None:
         require_positive(

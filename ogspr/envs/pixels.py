@@ -80,6 +80,7 @@ class PixelEnvironment:
             "truncated": current.truncated,
             "frames": current.frames,
             "fault": current.fault,
+            "lost_life": current.lost_life,
         }
 
     def restore(self, snapshot: Snapshot) -> TimeStep:
@@ -98,6 +99,7 @@ class PixelEnvironment:
             frames=saved["frames"],
             proprioception=self._proprioception.copy(),
             fault=saved["fault"],
+            lost_life=saved.get("lost_life", False),  # a run of before there was such a thing goes on
         )
         return self._current
 
@@ -132,6 +134,7 @@ class PixelEnvironment:
             frames=raw.frames,
             proprioception=raw.proprioception.copy(),
             fault=fault,
+            lost_life=raw.lost_life,
         )
         return self._current
 

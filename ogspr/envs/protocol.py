@@ -63,6 +63,7 @@ class RawStep:
     truncated: bool = False
     frames: int = 0
     proprioception: Float64Array = field(default_factory=lambda: np.zeros(0))
+    lost_life: bool = False
 
 
 class FrameSource(Protocol):

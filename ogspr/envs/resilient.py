@@ -125,5 +125,9 @@ class ResilientEnvironment:
 def _same(step: TimeStep | None, other: TimeStep | None) -> bool:
     if step is None or other is None:
         return step is other
-    same_ending = (step.terminated, step.truncated) == (other.terminated, other.truncated)
+    same_ending = _ending(step) == _ending(other)
     return same_ending and step.reward == other.reward and np.array_equal(step.observation, other.observation)
+
+
+def _ending(step: TimeStep) -> tuple[bool, bool, bool]:
+    return step.terminated, step.truncated, step.lost_life

@@ -384,6 +384,7 @@ def _layout(spec: EnvSpec) -> np.dtype[Any]:
         ("frames", np.int64),
         ("proprioception", np.float64, (spec.proprioception_size,)),
         ("fault", f"S{_FAULT_BYTES}"),
+        ("lost_life", np.bool_),
     ]
     return np.dtype(fields, align=True)
 
@@ -397,6 +398,7 @@ def _write_step(fields: Fields, step: TimeStep) -> None:
     fields["frames"][...] = step.frames
     fields["proprioception"][...] = step.proprioception
     fields["fault"][...] = step.fault.encode()[:_FAULT_BYTES]
+    fields["lost_life"][...] = step.lost_life
 
 
 def _read_step(fields: Fields) -> TimeStep:
@@ -409,6 +411,7 @@ def _read_step(fields: Fields) -> TimeStep:
         frames=int(fields["frames"]),
         proprioception=fields["proprioception"].copy(),
         fault=bytes(fields["fault"][()]).decode(errors="replace"),
+        lost_life=bool(fields["lost_life"]),
     )
 
 

@@ -10,6 +10,9 @@ Reach is what makes a slot a valid start. It grows as the outcomes come in, stop
 jumps to the longest horizon at a terminal, after which nothing counts. Overwriting a frame takes it back
 from every slot whose stack the frame belonged to.
 
+A lost life is a terminal whose episode goes on: what comes after it are starts like any other, and their
+stacks reach back over it.
+
 Bookkeeping is done on the host, where it is cheap; what changed travels in one packet per step.
 """
 
@@ -102,8 +105,8 @@ class Replay:
         left = (self._written - 1) % self.shape.capacity
         slot = self._written % self.shape.capacity
         changes = self._take(slot, age=int(self._age[left]) + 1)
-        changes |= self._extend(left, step.terminated)
-        numbers = np.concatenate((vector, (step.reward, step.terminated)))
+        changes |= self._extend(left, step.terminal)
+        numbers = np.concatenate((vector, (step.reward, step.terminal)))
         self._send(slot, step, written=left, numbers=numbers, changes=changes)
         self._open = not step.last
 
@@ -224,7 +227,7 @@ class Replay:
         self._note(changes)
         return changes
 
-    def _extend(self, left: int, terminated: bool) -> dict[int, int]:
+    def _extend(self, left: int, terminal: bool) -> dict[int, int]:
         """The step that left `left` has an outcome: earlier steps of its episode reach one further."""
         longest = self.shape.longest_horizon
         behind = min(int(self._age[left]), longest - 1)
@@ -233,7 +236,7 @@ class Replay:
             start = (left - distance) % self.shape.capacity
             # A start that lost part of its stack to the ring stays lost.
             if self._reach[start] == distance:
-                changes[start] = longest if terminated else distance + 1
+                changes[start] = longest if terminal else distance + 1
         self._note(changes)
         return changes
 

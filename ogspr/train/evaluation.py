@@ -96,17 +96,18 @@ class Evaluator:
         self._used = False  # else the environments are fresh, and have no state yet
         self._starts: list[Snapshot] = []  # of the evaluation that goes on
         self._occasion: Occasion | None = None
+        self._asked: int | None = None  # episodes of it, where it has a number of its own
 
     @property
     def busy(self) -> bool:
         return self._occasion is not None
 
-    def begin(self, occasion: Occasion) -> None:
-        """Starts an evaluation; the one before must be over."""
+    def begin(self, occasion: Occasion, episodes: int | None = None) -> None:
+        """Starts an evaluation, of as many episodes as usual or as told; the one before must be over."""
         if self.busy:
             raise RuntimeError("the last evaluation is not over")
         self._starts = self._snapshots()
-        self._begin(occasion)
+        self._begin(occasion, episodes)
 
     def advance(self, *, wait: bool) -> Evaluation | None:
         """One step of every environment, if all are ready or `wait`; the result after the last one."""
@@ -133,6 +134,7 @@ class Evaluator:
                 "agent_steps": occasion.agent_steps,
                 "frames": occasion.frames,
                 "weights": as_arrays(dict(occasion.weights)),
+                "episodes": self._asked,
             },
         }
 
@@ -145,16 +147,17 @@ class Evaluator:
             seat.env.restore(snapshot)
         self._used = bool(self._starts)
         if (saved := state["occasion"]) is not None:
-            self._begin(Occasion(saved["agent_steps"], saved["frames"], as_tensors(saved["weights"])))
+            occasion = Occasion(saved["agent_steps"], saved["frames"], as_tensors(saved["weights"]))
+            self._begin(occasion, saved.get("episodes"))
 
     def _snapshots(self) -> list[Snapshot]:
         return [seat.env.snapshot() for seat in self._seats] if self._used else []
 
-    def _begin(self, occasion: Occasion) -> None:
+    def _begin(self, occasion: Occasion, episodes: int | None) -> None:
         self._policy.load_weights(occasion.weights)
-        self._occasion = occasion
+        self._occasion, self._asked = occasion, episodes
         self._used = True
-        share, more = divmod(self._episodes, len(self._seats))
+        share, more = divmod(episodes or self._episodes, len(self._seats))
         for place, seat in enumerate(self._seats):
             seat.begin(share + (place < more))
         self._begin_steps()

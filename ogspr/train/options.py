@@ -25,16 +25,24 @@ class EvaluationOptions:
     """Agent steps between two evaluations; there is one at the start and one at the end, too."""
     episodes: int = 10
     """Episodes in each."""
+    final_episodes: int | None = None
+    """Episodes of the last one, at the end of the run; if left out, as many as in the others."""
     environments: int = 10
     """Environments, each in a process of its own, that play them side by side."""
     overlap: bool | None = None
     """Whether training goes on meanwhile; if left out, where there are at least 8 cores."""
 
     def __post_init__(self) -> None:
-        require_positive(every=self.every, episodes=self.episodes, environments=self.environments)
-        if self.environments > self.episodes:
+        require_positive(
+            every=self.every,
+            episodes=self.episodes,
+            final_episodes=self.final_episodes,
+            environments=self.environments,
+        )
+        fewest = min(self.episodes, self.final_episodes or self.episodes)
+        if self.environments > fewest:
             raise UserError(
-                f"{self.environments} evaluation environments for {self.episodes} episodes; use "
+                f"{self.environments} evaluation environments for {fewest} episodes; use "
                 "fewer (--evaluation.environments)."
             )
 
@@ -122,7 +130,9 @@ class TrainOptions(Generic[ConfigT]):
 def decisive(options: dict[str, Any]) -> dict[str, Any]:
     """The part of options, as JSON values, that decides what a run finds: it stays as it is over a resume.
 
-    Left out is what only decides how long it takes, what else is written, and when it ends.
+    Left out is what only decides how long it takes, what else is written, and when it ends. Not how many
+    episodes the last evaluation has: once that was made nobody makes it again, and a run would claim what it
+    did not do. One that is made longer has such an evaluation at its old end, too.
     """
     kept = {name: value for name, value in options.items() if name not in ("agent_steps", "workers", "keep")}
     kept["evaluation"] = {name: value for name, value in kept["evaluation"].items() if name != "overlap"}

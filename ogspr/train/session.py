@@ -287,7 +287,13 @@ class Session:
         policy = make_policy(options.agent, learner.spec, self._device, self._execution)
         evaluator = Evaluator(policy, evaluation_envs, options.evaluation.episodes)
         log_every = min(options.log_every, options.agent_steps)  # a short run has a row of numbers, too
-        schedule = Schedule(options.agent_steps, options.evaluation.every, log_every, overlap=self._overlap)
+        schedule = Schedule(
+            options.agent_steps,
+            options.evaluation.every,
+            log_every,
+            overlap=self._overlap,
+            final_episodes=options.evaluation.final_episodes,
+        )
         trainer = Trainer(learner, train_env, evaluator, records, schedule, self._watch)
         journal = Journal(folder.replay, found.pieces if found else ())
         run = Run(config, folder, learner, trainer, records, checkpoints, journal, options.agent_steps)

@@ -23,6 +23,7 @@ class Schedule:
     evaluate_every: int  # also before the first step and after the last
     log_every: int
     overlap: bool  # whether training goes on during an evaluation
+    final_episodes: int | None = None  # of the evaluation after the last step; None: as many as in others
 
 
 class Records(Protocol):
@@ -236,7 +237,8 @@ class Trainer:
     def _begin_evaluation(self) -> None:
         progress = self.progress
         weights = self._learner.policy_weights()
-        self._evaluator.begin(Occasion(progress.agent_steps, progress.frames, weights))
+        episodes = self._schedule.final_episodes if self._out_of_steps else None
+        self._evaluator.begin(Occasion(progress.agent_steps, progress.frames, weights), episodes)
         progress.evaluated_at = progress.agent_steps
 
     def _heed(self, evaluation: Evaluation | None) -> None:

@@ -57,6 +57,26 @@ def test_an_evaluation_that_cannot_be_used_is_named_and_left_out(tmp_path, row, 
     assert problem in run.problems[0]
 
 
+def test_the_last_evaluation_may_have_more_episodes(tmp_path):
+    scores = {0: 1.0, 5000: (2.0, 3.0, 4.0, 7.0), 10_000: (5.0, 6.0, 7.0)}
+    several = {"episodes": 2, "final_episodes": 4}
+    run = read_run(write_run(tmp_path / "run", scores, evaluation=several))
+    assert run.evaluations.agent_steps.tolist() == [0, 5000]
+    assert run.evaluations.means.tolist() == [1.0, 4.0]
+    assert run.problems == ("the evaluation at agent step 10000 has 3 of 4 episodes",)
+    (line,) = mixed([run, read_run(write_run(tmp_path / "other", {0: 1.0}))])
+    assert line == (
+        "runs of dmc were made with different numbers of evaluation episodes: "
+        "2 (1 run), 2 and at the end 4 (1 run)"
+    )
+
+
+def test_an_evaluation_with_rows_that_nobody_asked_for_is_named(tmp_path):
+    several = {"episodes": 2, "final_episodes": 4}
+    run = read_run(write_run(tmp_path / "run", {0: 1.0, 5000: (1.0,) * 5}, evaluation=several))
+    assert run.problems == ("the evaluation at agent step 5000 has 5 of 4 episodes",)
+
+
 def broken(path):
     """Run folders that are not what they seem, each with what is said about it."""
     yield write_run(path / "no-config", {0: 1.0}), lambda run: (run / "config.json").unlink(), "config.json"
@@ -184,11 +204,12 @@ def test_other_cameras_are_no_other_protocol_and_other_suites_are_not_compared(t
     assert mixed([read_run(path) for path in paths]) == []
 
 
-def test_methods_may_learn_from_signs_of_rewards_or_not(tmp_path):
+def test_methods_may_learn_from_signs_of_rewards_and_lost_lives_or_not(tmp_path):
     """Their scores mean the same."""
 
     def manifest(signs):
-        return MANIFEST | {"environment": {"protocol": {"suite": "atari", "sign_rewards": signs}}}
+        protocol = {"suite": "atari", "sign_rewards": signs, "terminal_on_life_loss": signs}
+        return MANIFEST | {"environment": {"protocol": protocol}}
 
     paths = [
         write_run(tmp_path / str(signs), {0: 1.0}, task="atari:Pong", manifest=manifest(signs))

@@ -157,6 +157,8 @@ def test_protocols_are_stored_with_the_environment():
         "noops": 30,
         "frame_cap": 108_000,
         "sign_rewards": False,  # this one is not for training
+        "terminal_on_life_loss": False,
+        "fire": False,
         "image_size": 84,
         "frame_stack": 4,
     }

@@ -33,10 +33,11 @@ def played(env, deaths=(), steps=40):
 def assert_equal(ours, theirs):
     for one, other in zip(ours, theirs, strict=True):
         assert np.array_equal(one.observation, other.observation)
-        assert (one.reward, one.terminated, one.truncated) == (
+        assert (one.reward, one.terminated, one.truncated, one.lost_life) == (
             other.reward,
             other.terminated,
             other.truncated,
+            other.lost_life,
         )
 
 

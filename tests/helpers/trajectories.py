@@ -23,7 +23,7 @@ def fingerprint(step: TimeStep) -> str:
         step.observation.tobytes(),
         step.proprioception.tobytes(),
         np.array([step.reward, step.score], np.float64).tobytes(),
-        repr((step.terminated, step.truncated, step.frames, step.fault)).encode(),
+        repr((step.terminated, step.truncated, step.lost_life, step.frames, step.fault)).encode(),
     )
     return hashlib.sha256(b"".join(parts)).hexdigest()
 

@@ -31,7 +31,12 @@ class Episode:
     observations: list[np.ndarray]  # one more than there are steps
     actions: list[np.ndarray] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    terminals: list[bool] = field(default_factory=list)
+    terminals: list[bool] = field(default_factory=list)  # lost lives, too
+
+    def known(self, start: int, horizon: int) -> list[bool]:
+        """Which of the steps that count in a window are terminal: the last one at most."""
+        terminals = self.terminals[start : start + horizon]
+        return terminals[: terminals.index(True) + 1] if True in terminals else terminals
 
 
 def frame_of(place: Place) -> np.ndarray:
@@ -85,19 +90,21 @@ class Recorder:
         self.episodes.append(Episode([stack]))
         self.stored.append(place)
 
-    def add(self, terminated: bool = False, truncated: bool = False, fault: str = "") -> None:
+    def add(
+        self, terminated: bool = False, truncated: bool = False, fault: str = "", lost_life: bool = False
+    ) -> None:
         episode = self.episodes[-1]
         here = Place(len(self.episodes) - 1, len(episode.actions))
         there = Place(here.episode, here.step + 1)
         stack = np.concatenate((episode.observations[-1][FRAME_SHAPE[0] :], frame_of(there)))
-        ends = {"terminated": terminated, "truncated": truncated, "fault": fault}
+        ends = {"terminated": terminated, "truncated": truncated, "fault": fault, "lost_life": lost_life}
         self.replay.add(action_of(here), time_step(stack, reward_of(here), **ends))
         if fault and (terminated or truncated):
             return
         episode.observations.append(stack)
         episode.actions.append(action_of(here))
         episode.rewards.append(reward_of(here))
-        episode.terminals.append(terminated)
+        episode.terminals.append(terminated or lost_life)
         self.stored.append(there)
 
     def add_episode(self, steps: int, **end: bool) -> None:
@@ -113,10 +120,10 @@ class Recorder:
     def is_valid(self, start: Place, horizon: int) -> bool:
         """Its stack is stored, and it has `horizon` outcomes or a terminal before that many."""
         episode = self.episodes[start.episode]
-        terminals = episode.terminals[start.step : start.step + horizon]
-        complete = len(terminals) == horizon or (len(terminals) > 0 and terminals[-1])
+        known = episode.known(start.step, horizon)
+        complete = len(known) == horizon or (len(known) > 0 and known[-1])
         oldest = max(0, start.step - self.replay.shape.frame_stack + 1)
-        needed = range(oldest, start.step + len(terminals) + 1)
+        needed = range(oldest, start.step + len(known) + 1)
         return complete and all(Place(start.episode, step) in self.stored for step in needed)
 
 
@@ -151,11 +158,11 @@ def check_windows(recorder: Recorder, horizon: int) -> None:
     for place, actions, rewards, alive in fields:
         episode = recorder.episodes[place.episode]
         steps = slice(place.step, place.step + horizon)
-        ended = episode.terminals[steps]
+        ended = episode.known(place.step, horizon)
         known = len(ended)  # less than the horizon only where the last one is terminal
         assert alive == [1.0] + [float(not terminal) for terminal in ended] + [0.0] * (horizon - known)
-        assert rewards[:known] == episode.rewards[steps]
-        assert actions[:known] == [action.tolist() for action in episode.actions[steps]]
+        assert rewards[:known] == episode.rewards[steps][:known]
+        assert actions[:known] == [action.tolist() for action in episode.actions[steps][:known]]
 
 
 def check_observations(recorder: Recorder, places: list[Place], window: Window, k: int) -> None:

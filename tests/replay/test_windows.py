@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ogspr.errors import UserError
+from ogspr.ops.returns import n_step_return
 from ogspr.replay import Replay, ReplayShape
 from ogspr.types import TimeStep
 from tests.replay.model import (
@@ -17,6 +18,7 @@ from tests.replay.model import (
     drawable,
     evenly,
     make_replay,
+    place_of,
     start_places,
     time_step,
 )
@@ -45,13 +47,14 @@ def record_anything(recorded: Recorder, rng: np.random.Generator, mean_length: f
         recorded.begin(fault="a reset that failed before" if rng.random() < 0.1 else "")
         yield
         for _ in range(rng.geometric(1.0 / mean_length) - 1):
-            recorded.add(fault="a warning" if rng.random() < 0.1 else "")
+            recorded.add(fault="a warning" if rng.random() < 0.1 else "", lost_life=rng.random() < 0.15)
             yield
         end = rng.integers(6)
         if end == 5:  # interrupted: nobody told how the episode ended
             continue
         fault = "physics diverged" if end in (3, 4) else ""
-        recorded.add(terminated=end in (0, 1, 3), truncated=end in (1, 2, 4), fault=fault)
+        lost_life = rng.random() < 0.15
+        recorded.add(end in (0, 1, 3), end in (1, 2, 4), fault, lost_life)
         yield
 
 
@@ -137,6 +140,73 @@ def test_windows_that_meet_a_terminal_are_valid_and_dead_from_there_on():
     assert alive[Place(0, 3)] == [1.0, 1.0, 1.0, 0.0]
     assert alive[Place(0, 4)] == [1.0, 1.0, 0.0, 0.0]
     assert alive[Place(0, 5)] == [1.0, 0.0, 0.0, 0.0]
+
+
+def record_a_lost_life(longest_horizon: int = 5) -> Recorder:
+    """Nine steps, with which of the fourth a life is lost."""
+    recorded = recorder(longest_horizon=longest_horizon)
+    recorded.begin()
+    for step in range(9):
+        recorded.add(lost_life=step == 3)
+    return recorded
+
+
+def test_windows_end_at_a_lost_life_and_begin_after_it():
+    recorded = record_a_lost_life()
+    assert steps_of_episode(recorded, 0, horizon=3) == [0, 1, 2, 3, 4, 5, 6]
+    window = drawable(recorded.replay, 3)
+    places = [place.step for place in start_places(window)]
+    alive = dict(zip(places, window.alive.tolist(), strict=True))
+    assert alive[0] == [1.0, 1.0, 1.0, 1.0]
+    assert alive[1] == [1.0, 1.0, 1.0, 0.0]
+    assert alive[2] == [1.0, 1.0, 0.0, 0.0]
+    assert alive[3] == [1.0, 0.0, 0.0, 0.0]
+    assert alive[4] == alive[5] == alive[6] == [1.0, 1.0, 1.0, 1.0]
+    returns = dict(zip(places, n_step_return(window.rewards, window.alive, 0.5).tolist(), strict=True))
+    assert returns[0] == 0.5 - 0.5 * 1.5 + 0.25 * 2.5
+    assert returns[2] == 2.5 - 0.5 * 3.5  # not what came after the loss
+    assert returns[3] == -3.5
+    assert returns[4] == 4.5 - 0.5 * 5.5 + 0.25 * 6.5
+
+
+def test_a_lost_life_is_known_at_once_and_stays_when_the_game_goes_on():
+    recorded = recorder()
+    recorded.begin()
+    recorded.add()
+    recorded.add(lost_life=True)
+    assert steps_of_episode(recorded, 0, horizon=5) == [0, 1]
+    for _ in range(4):
+        recorded.add()
+        assert steps_of_episode(recorded, 0, horizon=5) == [0, 1]
+        check_all_horizons(recorded)
+    recorded.add()
+    assert steps_of_episode(recorded, 0, horizon=5) == [0, 1, 2]
+
+
+def test_stacks_after_a_lost_life_reach_back_over_it():
+    recorded = record_a_lost_life()
+    window = drawable(recorded.replay, 3)
+    row = [place.step for place in start_places(window)].index(4)
+    seen = [place_of(frame).step for frame in window.frames[window.stack(0)[row]].numpy()]
+    assert seen == [2, 3, 4]
+
+
+def test_a_ring_forgets_a_lost_life_like_any_step():
+    recorded = recorder(capacity=12)
+    recorded.begin()
+    for step in range(60):
+        recorded.add(lost_life=step % 7 == 3)
+        check_all_horizons(recorded)
+
+
+def test_a_life_lost_where_the_episode_is_cut_counts_as_terminal():
+    recorded = recorder()
+    recorded.begin()
+    recorded.add()
+    recorded.add(lost_life=True, truncated=True)
+    assert recorded.replay.valid_starts(5) == 2
+    with pytest.raises(RuntimeError, match="begin"):
+        recorded.add()
 
 
 def test_a_step_both_terminated_and_truncated_counts_as_terminal():

@@ -88,6 +88,35 @@ def test_an_evaluation_that_was_interrupted_begins_again(steps):
     assert result.occasion.agent_steps == 20
 
 
+def test_an_evaluation_may_have_a_number_of_its_own():
+    judge = evaluator(episodes=2)
+    counts = []
+    for asked in (None, 5, None):
+        judge.begin(occasion(0.1), asked)
+        counts.append([episode.score for episode in finished(judge).episodes])
+    assert [len(scores) for scores in counts] == [2, 5, 2]
+    first, second = ([score for score, _ in by_hand(seed, 0.1, 5)] for seed in (0, 1))
+    assert counts[1] == [first[1], second[1], first[2], second[2], first[3]]
+    assert counts[2] == [first[4], second[3]]
+
+
+@pytest.mark.parametrize("steps", [0, 7, 20])
+def test_one_with_a_number_of_its_own_begins_again_with_it(steps):
+    judge = evaluator(episodes=2)
+    judge.begin(occasion(-0.2), 7)
+    for _ in range(steps):
+        assert judge.advance(wait=True) is None
+    state = judge.state_dict()
+    expected = finished(judge)
+    again = evaluator(episodes=2)
+    again.load_state_dict(state)
+    result = finished(again)
+    assert len(result.episodes) == 7
+    assert result.episodes == expected.episodes
+    again.begin(occasion(-0.2))
+    assert len(finished(again).episodes) == 2
+
+
 def test_a_state_without_evaluation_is_continued():
     judge = evaluator(episodes=2)
     fresh = judge.state_dict()

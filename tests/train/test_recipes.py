@@ -18,6 +18,16 @@ def test_mrq_learns_from_rewards_as_they_are_and_others_from_their_signs():
     assert recipe("mrq", "dmc:walker-walk").env.sign_rewards is None
 
 
+def test_ogspr_plays_atari_as_its_authors_do():
+    authors = recipe("ogspr", "atari:Pong")
+    assert (authors.env.life_loss, authors.env.fire) == (True, True)
+    assert (authors.evaluation.episodes, authors.evaluation.final_episodes) == (10, 100)
+    assert authors.evaluation.environments == 10
+    for other in (recipe("mrq", "atari:Pong"), recipe("ogspr", "dmc:walker-walk"), recipe("ogspr", "")):
+        assert (other.env.life_loss, other.env.fire) == (None, None)
+        assert other.evaluation.final_episodes is None
+
+
 def test_drqv2_keeps_fewer_steps_where_its_authors_did():
     assert recipe("drqv2", "dmc:quadruped-run").replay.capacity == 100_000
     assert recipe("drqv2", "dmc:quadruped-walk").replay.capacity is None

@@ -7,12 +7,14 @@ import random
 import shutil
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from unittest.mock import Mock
 
 import pytest
 
+from ogspr.analysis.runs import read_run
 from ogspr.envs import launch
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
@@ -192,6 +194,63 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
     for name in TABLES:
         rows = (tmp_path / "at once" / "seed-0" / name).read_text()
         assert (tmp_path / "longer" / "seed-0" / name).read_text() == rows
+
+
+LAST_IS_LONG = EvaluationOptions(every=50, episodes=3, final_episodes=9, environments=2, overlap=True)
+
+
+def episodes_by_step(folder):
+    return Counter(row["agent_steps"] for row in read_rows(folder / "eval.csv"))
+
+
+@pytest.mark.parametrize(("agent_steps", "others"), [(150, (0, 50, 100)), (120, (0, 50, 100)), (30, (0,))])
+def test_the_last_evaluation_has_its_own_number_of_episodes(tmp_path, agent_steps, others):
+    train(request(tmp_path, agent_steps=agent_steps, evaluation=LAST_IS_LONG))
+    assert episodes_by_step(tmp_path / "seed-0") == dict.fromkeys(others, 3) | {agent_steps: 9}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_run_that_is_stopped_in_its_last_evaluation_begins_it_again(tmp_path, overlap):
+    options = {"agent_steps": 60, "evaluation": replace(LAST_IS_LONG, every=1000, overlap=overlap)}
+    train(request(tmp_path / "unbroken", **options))
+
+    def played():
+        occasion = final_state(folder)["trainer"]["evaluator"]["occasion"]
+        return (occasion["agent_steps"], occasion["episodes"]) if occasion else None
+
+    folder = stopped_run(tmp_path / "stopped", 60, **options)
+    while played() != (60, 9):
+        stopped_run(tmp_path / "stopped", 7, **options)
+    stopped_run(tmp_path / "stopped", 1, 12, **options)
+    assert played() == (60, 9)
+    train(request(tmp_path / "stopped", **options))
+    assert episodes_by_step(folder)[60] == 9
+    assert_same_run(folder, tmp_path / "unbroken" / "seed-0")
+
+
+def test_a_run_that_is_made_longer_has_been_evaluated_at_its_old_end(tmp_path):
+    train(request(tmp_path, agent_steps=60, evaluation=LAST_IS_LONG))
+    train(request(tmp_path, agent_steps=120, evaluation=LAST_IS_LONG))
+    assert episodes_by_step(tmp_path / "seed-0") == {0: 3, 50: 3, 60: 9, 100: 3, 120: 9}
+    run = read_run(tmp_path / "seed-0")
+    assert run.problems == ()
+    assert [len(scores) for scores in run.evaluations.scores] == [3, 3, 9, 3, 9]
+
+
+def test_the_number_of_episodes_of_the_last_evaluation_stays(tmp_path, stopped_copy):
+    stopped_copy(40)
+    with pytest.raises(UserError, match=r"evaluation\.final_episodes: 9 was None"):
+        train(request(tmp_path, evaluation=LAST_IS_LONG))
+    train(request(tmp_path, evaluation=LAST_IS_LONG, allow_changes=True))
+    assert episodes_by_step(tmp_path / "seed-0")[150] == 9
+
+
+@pytest.mark.parametrize(("episodes", "final_episodes", "fewest"), [(3, 10, 3), (10, 3, 3), (3, None, 3)])
+def test_more_environments_than_episodes_are_refused(episodes, final_episodes, fewest):
+    with pytest.raises(UserError, match=f"4 evaluation environments for {fewest} episodes"):
+        EvaluationOptions(episodes=episodes, final_episodes=final_episodes, environments=4)
+    with pytest.raises(UserError, match="final episodes must be at least 1, got 0"):
+        EvaluationOptions(final_episodes=0)
 
 
 def test_a_short_run_has_its_numbers_at_the_end(tmp_path):
