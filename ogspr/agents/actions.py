@@ -92,7 +92,7 @@ class Discrete:
         return F.one_hot(scores.argmax(-1), self.size).float()
 
 
-def action_kind(spec: ActionSpec, gumbel_temperature: float, discrete_noise_scale: float) -> ActionKind:
+def action_kind(spec: ActionSpec, gumbel_temperature: float, discrete_noise_scale: float = 1.0) -> ActionKind:
     if isinstance(spec, ContinuousActions):
         return Continuous(spec.size)
     return Discrete(spec.count, gumbel_temperature, discrete_noise_scale)

@@ -19,15 +19,16 @@ from torch import Tensor, nn
 
 from ogspr.agents.actions import ActionKind
 from ogspr.nets.mlp import MLP
+from ogspr.nets.weights import Initialise, xavier
 from ogspr.ops.reduction import Reduction
 from ogspr.ops.returns import value_target
 from ogspr.ops.shift import scaled_pixels
 from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss
 
 
-def make_policy(latent: int, hidden: int, action_size: int) -> MLP:
+def make_policy(latent: int, hidden: int, action_size: int, initialise: Initialise = xavier) -> MLP:
     """pi: latent state -> pre-activation of the action."""
-    return MLP((latent, hidden, hidden, action_size), F.relu)
+    return MLP((latent, hidden, hidden, action_size), F.relu, initialise)
 
 
 class Sight(Protocol):
@@ -79,7 +80,7 @@ def bootstrapped_target(
     noise_scale: float,
     noise_limit: float,
     discount: float,
-    scales: tuple[Tensor, Tensor],
+    scales: tuple[Tensor | float, Tensor | float] = (1.0, 1.0),
 ) -> Tensor:
     """y (eq. 2, 3): (B, D) -> (B,).
 

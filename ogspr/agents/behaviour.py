@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ogspr.agents.acting import Actor, actions_for, as_batch
 from ogspr.agents.actions import ActionKind
@@ -71,13 +71,33 @@ def pixel_behaviour(
     rng: np.random.Generator,
     device: torch.device,
     accelerator: Accelerator,
+    sampled_evaluation: bool = False,
 ) -> Behaviour:
     """Of a policy on latent states, with normal noise of one size on its actions while it explores."""
 
-    def actor(respond: Callable[..., Tensor], *numbers: float, noisy: bool) -> Actor:
-        bound = partial(accelerator.function(respond), sight, policy, actions, pixel_range, *numbers)
-        return Actor(bound, actions.size, accelerator, device, noisy=noisy)
-
-    explorer = actor(noisy_action, exploration_noise, noisy=True)
-    evaluator = actor(plain_action, noisy=False)
+    networks = (sight, policy, actions, pixel_range)
+    explore = partial(accelerator.function(noisy_action), *networks, exploration_noise)
+    explorer = Actor(explore, actions.size, accelerator, device, noisy=True)
+    evaluator = evaluating_actor(*networks, accelerator, device, sampled=sampled_evaluation)
     return Behaviour(spec, actions, explorer, evaluator, random_steps, rng)
+
+
+def evaluating_actor(
+    sight: Sight,
+    policy: nn.Module,
+    actions: ActionKind,
+    pixel_range: tuple[float, float],
+    accelerator: Accelerator,
+    device: torch.device,
+    *,
+    sampled: bool,
+) -> Actor:
+    """Acts without noise; `sampled`: discrete actions are drawn from the policy's probabilities."""
+    networks = (sight, policy, actions, pixel_range)
+    # The Gumbel-Softmax of exploration with no noise added: its largest entry is such a draw.
+    respond = (
+        partial(accelerator.function(noisy_action), *networks, 0.0)
+        if sampled
+        else partial(accelerator.function(plain_action), *networks)
+    )
+    return Actor(respond, actions.size, accelerator, device, noisy=sampled)

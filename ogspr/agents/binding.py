@@ -22,6 +22,11 @@ class OnReplay:
         self._replay: WindowSource | None = None
         self._step: Step | None = None
 
+    @property
+    def replay(self) -> WindowSource | None:
+        """The one it is made for; None before the first use."""
+        return self._replay
+
     def __call__(self, replay: WindowSource) -> Step:
         """The step; refuses a replay from which nothing can be drawn yet, and all but the first one."""
         if self._step is None:

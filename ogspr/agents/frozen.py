@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ogspr.agents.acting import Actor, actions_for, as_batch
+from ogspr.agents.acting import actions_for, as_batch
 from ogspr.agents.actions import ActionKind
-from ogspr.agents.actor_critic import Sight, plain_action
+from ogspr.agents.actor_critic import Sight
+from ogspr.agents.behaviour import evaluating_actor
 from ogspr.agents.optimisation import copy_state
 from ogspr.agents.protocol import Accelerator
 from ogspr.ops.shift import scaled_pixels
@@ -38,6 +38,7 @@ class FrozenPolicy:
         pixel_range: What bytes 0 and 255 become.
         device: Where it computes.
         accelerator: How its tensor code is run.
+        sampled: Whether discrete actions are drawn from the policy's probabilities; else, the likeliest one.
     """
 
     def __init__(
@@ -50,18 +51,22 @@ class FrozenPolicy:
         pixel_range: tuple[float, float],
         device: torch.device,
         accelerator: Accelerator,
+        sampled: bool = False,
     ) -> None:
         for module in parts.values():
             module.to(device)
         self._parts = parts
         self._actions = actions
-        respond = partial(accelerator.function(plain_action), sight, policy, actions, pixel_range)
-        self._actor = Actor(respond, actions.size, accelerator, device, noisy=False)
-        self._no_noise = np.random.default_rng(0)
+        self._actor = evaluating_actor(
+            sight, policy, actions, pixel_range, accelerator, device, sampled=sampled
+        )
 
-    def act(self, observation: UInt8Array) -> Action:
-        """An action for one observation (C, H, W), or one for each of (N, C, H, W); without noise."""
-        vectors = self._actor.ask(as_batch(observation), self._no_noise)()
+    def act(self, observation: UInt8Array, rng: np.random.Generator) -> Action:
+        """An action for one observation (C, H, W), or one for each of (N, C, H, W).
+
+        A policy that draws its actions takes its random numbers from `rng`; others leave it alone.
+        """
+        vectors = self._actor.ask(as_batch(observation), rng)()
         return actions_for(observation, self._actions.to_environment(vectors))
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:

@@ -13,7 +13,7 @@ from ogspr.agents import drqv2
 from ogspr.agents.mrq import MRQConfig
 from ogspr.agents.mrq.config import run_settings as mrq_run_settings
 from ogspr.agents.ogspr import OGSPRConfig, preset, preset_names
-from ogspr.errors import unknown
+from ogspr.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from ogspr.agents.protocol import Agent, AgentConfig, Policy, Representation
@@ -42,6 +42,10 @@ class Method:
     """A function, because they need torch."""
     run_settings: Callable[[str], dict[str, Any]] = lambda _task: {}
     """What its presets say about a run beside the agent, for a task: settings of environment, replay, ..."""
+    revision: int = 1
+    """Rises where runs and policies that were saved before cannot be used any more."""
+    revised: str = ""
+    """Why it rose: what was saved before, as an end to "... is of"."""
 
 
 def suite_of(task: str) -> str:
@@ -86,6 +90,9 @@ METHODS: dict[str, Method] = {
         preset_names(),
         lambda name, task: preset(name, suite_of(task)),
         _ogspr_makers,
+        revision=2,
+        revised="ogspr 0.1, which trained another method: its loss of predicted frames was a mean over "
+        "pixels, where the authors of OG-SPR add them up",
         run_settings=_ogspr_run_settings,
     ),
     "mrq": Method(
@@ -105,6 +112,19 @@ METHODS: dict[str, Method] = {
         run_settings=drqv2.run_settings,
     ),
 }
+
+
+def check_revision(name: str, content: dict[str, Any], source: str) -> None:
+    """A UserError where what was saved of a method means something else today.
+
+    Args:
+        name: Of the method; others than those there are have nothing to be checked.
+        content: What was saved; `revision` is in it, unless that was 1.
+        source: Names it.
+    """
+    method = METHODS.get(name)
+    if method is not None and content.get("revision", 1) != method.revision:
+        raise UserError(f"{source} is of {method.revised}; train anew, or use ogspr 0.1 for it.")
 
 
 def method_of(config: AgentConfig) -> Method:

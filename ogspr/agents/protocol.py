@@ -21,6 +21,11 @@ T = TypeVar("T")
 State = dict[str, Any]  # nested dicts of tensors and JSON values
 
 
+Wanted = Sequence[tuple[int, Tensor]]
+"""For each batch of windows its horizon, and numbers in [0, 1) of shape (B,)."""
+DrawWindows = Callable[[Wanted], list[Window]]
+
+
 class WindowSource(Protocol):
     """Replay, as an agent sees it."""
 
@@ -28,8 +33,12 @@ class WindowSource(Protocol):
         """How many windows of `horizon` steps there are."""
         ...
 
-    def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        """For each (horizon, numbers in [0, 1) of shape (B,)) a window; all share one `frames`."""
+    def draw(self, wanted: Wanted) -> list[Window]:
+        """The windows that are wanted; all share one `frames`."""
+        ...
+
+    def peek(self, wanted: Wanted) -> list[Window]:
+        """The same for whoever only looks: nothing that an update draws becomes another."""
         ...
 
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
@@ -68,19 +77,23 @@ class Step(Protocol):
     def __call__(self) -> None: ...
 
 
-class Accelerator(Protocol):
-    """How tensor code is run: plainly, compiled, as a CUDA graph. The agent does not know which."""
+class Runner(Protocol):
+    """How tensor functions are run."""
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A pure tensor function, made fast."""
         ...
 
-    def step(self, procedure: Procedure) -> Step:
-        """A procedure, made fast."""
-        ...
-
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         """Runs functions that do not depend on each other, side by side where that is possible."""
+        ...
+
+
+class Accelerator(Runner, Protocol):
+    """How tensor code is run: plainly, compiled, as a CUDA graph. The agent does not know which."""
+
+    def step(self, procedure: Procedure) -> Step:
+        """A procedure, made fast."""
         ...
 
 
@@ -149,8 +162,11 @@ class Agent(Protocol):
 class Policy(Protocol):
     """Acts without learning."""
 
-    def act(self, observation: UInt8Array) -> Action:
-        """An action without noise; observations and actions may have a leading batch dimension."""
+    def act(self, observation: UInt8Array, rng: np.random.Generator) -> Action:
+        """An action as in evaluation; observations and actions may have a leading batch dimension.
+
+        `rng` is for policies that draw their actions.
+        """
         ...
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None: ...

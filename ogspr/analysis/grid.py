@@ -176,16 +176,21 @@ def method_names(runs: Sequence[RunResult], most_named: int = _MOST_NAMED) -> di
     counted: such a name means something among these runs, and nowhere else.
     """
     names: dict[Path, str] = {}
-    for preset, suite in dict.fromkeys((run.preset, run.suite) for run in runs):
-        members = [run for run in runs if (run.preset, run.suite) == (preset, suite)]
+    for kind in dict.fromkeys(map(_kind, runs)):
+        members = [run for run in runs if _kind(run) == kind]
         changes = _changes(members)
-        method = PAPER_NAMES.get(preset, preset)
+        preset, _, former = kind
+        method = " ".join(filter(None, (PAPER_NAMES.get(preset, preset), former)))
         short = {_key(found): _name(method, found, most_named) for found in changes}
         repeated = {name for name, count in Counter(short.values()).items() if count > 1}
         for run, found in zip(members, changes, strict=True):
             name = short[_key(found)]
             names[run.folder] = _name(method, found, len(found)) if name in repeated else name
     return names
+
+
+def _kind(run: RunResult) -> tuple[str, str, str]:
+    return run.preset, run.suite, run.former
 
 
 def _changes(runs: Sequence[RunResult]) -> list[Settings]:

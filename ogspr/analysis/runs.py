@@ -23,6 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _SETTINGS = {"task": str, "preset": str, "seed": int, "options": dict}  # what is used of config.json
+# Methods that changed, by name and revision: runs of both never share a line of a table.
+_FORMER = {("ogspr", "1"): "of ogspr 0.1"}
 _MOST_STEPS = 10**12  # beyond that a number is damage, not training
 _LARGEST_SCORE = 1e15
 
@@ -55,6 +57,7 @@ class RunResult:
     manifest: dict[str, Any]
     evaluations: Evaluations
     problems: tuple[str, ...] = ()  # parts of it that could not be used
+    former: str = ""  # which earlier method it is of, where the preset means another one today
 
     @property
     def suite(self) -> str:
@@ -180,6 +183,7 @@ def read_settings(path: Path) -> RunResult:
         options=config["options"],
         manifest=read_json(folder.manifest) if folder.manifest.exists() else {},
         evaluations=Evaluations(np.zeros(0, np.int64), np.zeros(0, np.int64), ()),
+        former=_FORMER.get((str(config.get("method")), str(config.get("revision", 1))), ""),
     )
 
 

@@ -100,7 +100,7 @@ def play(
     console.print(source.text)
     acting = source.saved.made(ready_device())
     start = partial(launch, source.task, options=source.options, worker=workers)
-    players = [_episode(acting, partial(start, seed=seed + number)) for number in range(episodes)]
+    players = [_episode(acting, start, seed + number) for number in range(episodes)]
     film = _film_grid if grid else _film_in_turn
     with filming(video, beside_others=out is None) as recorder:
         scores = film(players, source.saved.spec.frame_shape[0], recorder)
@@ -136,7 +136,7 @@ def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Eval
         ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None)
         for place in range(min(episodes, _SIDE_BY_SIDE))
     ]
-    evaluator = Evaluator(source.saved.made(ready_device()), environments, episodes)
+    evaluator = Evaluator(source.saved.made(ready_device()), environments, episodes, seed)
     try:
         evaluator.begin(Occasion(0, 0, source.saved.weights))
         while True:
@@ -147,14 +147,14 @@ def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Eval
         evaluator.close()
 
 
-def _episode(policy: Policy, start: Callable[[], SplitStepEnvironment]) -> Iterator[TimeStep]:
+def _episode(policy: Policy, start: Callable[..., SplitStepEnvironment], seed: int) -> Iterator[TimeStep]:
     """One episode, the reset's time step first; its environment lives as long."""
-    env = start()
+    env, rng = start(seed=seed), np.random.default_rng(seed)
     try:
         step = env.reset()
         yield step
         while not step.last:
-            step = env.step(policy.act(step.observation))
+            step = env.step(policy.act(step.observation, rng))
             yield step
     finally:
         env.close()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import tyro
 from rich.console import Console
 
+from ogspr.agents.methods import check_revision
 from ogspr.envs import check_task, is_own_code, trusted_task
 from ogspr.errors import UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
@@ -40,7 +41,8 @@ class TrainCommand(Generic[ConfigT]):
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
     preset: str = DEFAULT_PRESET
     """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr.
-    Those are ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only, anonmethod."""
+    Those are as-written, ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only and
+    anonmethod."""
     seeds: tuple[int, ...] = (0,)
     """One run for each, side by side on one device."""
     out: Path | None = None
@@ -166,6 +168,7 @@ def _settings_file(path: Path) -> _SettingsFile:
     """TOML or JSON; the config.json of a run will do."""
     content = read_json(path) if path.suffix == ".json" else _toml(path)
     if isinstance(content.get("options"), dict):  # of a run: what else is in it belongs to that run alone
+        check_revision(str(content.get("method")), content, str(path))
         content = {name: content[name] for name in ("task", "preset") if name in content} | content["options"]
     about = {name: content.pop(name) for name in ("task", "preset", "seeds") if name in content}
     return replace(changed(_SettingsFile(), about, str(path)), options=content)

@@ -4,62 +4,74 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ogspr.nets.mlp import SpectralLinear, initialise, missing_width
+from ogspr.nets.mlp import SpectralLinear, missing_width
+from ogspr.nets.weights import orthogonal
 
-_PADDINGS = (1, 0, 1)  # of the layers that double; 84 <- 42 <- 20 <- 10
-_TRIPLE = 3  # the first layer's kernel and stride: 10 <- 3
+_DOUBLINGS = 3
+_KERNEL = 6  # of the layers that double
 
 
 class FrameDecoder(nn.Module):
     """A linear layer with spectral normalisation and four transposed convolutions: (B, D) -> (B, C, H, W).
 
-    One that triples the side and three that double it, ReLU between all. 84 pixels come about as 3, 10,
-    20, 42, 84; on the way to other sides rows and columns are added or cut off.
+    No activation after the linear layer, ReLU between the convolutions. All have stride 2 and no padding, so
+    84 pixels come about as 1, 7, 18, 40, 84. On the way to another side each layer begins with the smallest
+    one that reaches the next, what is too much is cut off at the bottom and on the right, and the kernel of
+    the first layer is as large as its picture: 40 pixels come about as 1, 2, 7, 18, 40.
     """
 
-    def __init__(self, features: int, channels: int, frame_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, features: int, channels: int, widths: tuple[int, int, int], frame_shape: tuple[int, int, int]
+    ) -> None:
         super().__init__()
         frame_channels, height, width = frame_shape
-        sides = [_sides(height), _sides(width)]
-        first = tuple(side[0] // _TRIPLE for side in sides)
-        self.start = (channels, *first)
-        self.expand = SpectralLinear(features, channels * first[0] * first[1])
-        widths = (channels, channels // 2, channels // 4, channels // 8, frame_channels)
-        self.triple = nn.ConvTranspose2d(
-            widths[0],
-            widths[1],
-            _TRIPLE,
-            _TRIPLE,
-            output_padding=(sides[0][0] % _TRIPLE, sides[1][0] % _TRIPLE),
-        )
-        initialise(self.triple.weight, cast(Tensor, self.triple.bias))
+        sides = list(zip(_sides(height), _sides(width), strict=True))
+        outputs = (*widths[1:], frame_channels)
+        self.expand = SpectralLinear(features, channels, orthogonal)
+        self.first = FromOnePixel(channels, widths[0], sides[0])
         self.doublings = nn.ModuleList(
-            Doubling(widths[i + 1], widths[i + 2], padding, (sides[0][i + 1], sides[1][i + 1]))
-            for i, padding in enumerate(_PADDINGS)
+            Doubling(a, b, size) for a, b, size in zip(widths, outputs, sides[1:], strict=True)
         )
 
     def forward(self, z: Tensor) -> Tensor:
-        x: Tensor = self.triple(F.relu(self.expand(z).unflatten(1, self.start)))
+        x: Tensor = self.first(self.expand(z))
         for doubling in self.doublings:
             x = doubling(F.relu(x))
         return x
 
 
-class Doubling(nn.ConvTranspose2d):
-    """A transposed 4x4 convolution with stride 2, computed as a 2x2 convolution to four times the channels.
+class FromOnePixel(nn.ConvTranspose2d):
+    """A transposed convolution of a picture of one pixel, (B, D) -> (B, C, H, W): a linear layer."""
 
-    Each output pixel is reached by 2x2 inputs through every second weight of the kernel; which ones depends
+    def __init__(self, inputs: int, outputs: int, size: tuple[int, int]) -> None:
+        super().__init__(inputs, outputs, kernel_size=size)
+        orthogonal(self.weight, cast(Tensor, self.bias))
+
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # noqa: ARG002
+        height, width = self.weight.shape[2:]
+        # Channels last, which is what the convolutions behind it like.
+        weight = self.weight.permute(0, 2, 3, 1).reshape(self.in_channels, -1)
+        bias = cast(Tensor, self.bias).repeat(height * width)
+        with torch.autocast(x.device.type, enabled=False):  # as all dense layers
+            pixels = torch.addmm(bias, x, weight)
+        return pixels.view(-1, height, width, self.out_channels).permute(0, 3, 1, 2)
+
+
+class Doubling(nn.ConvTranspose2d):
+    """A transposed 6x6 convolution with stride 2, computed as a 3x3 convolution to four times the channels.
+
+    Each output pixel is reached by 3x3 inputs through every second weight of the kernel; which ones depends
     on whether its row and column are even or odd. So four ordinary convolutions give the four kinds of
     pixels, and interleaving them gives the picture: the same sums, by kernels that GPUs are good at.
     """
 
-    def __init__(self, inputs: int, outputs: int, padding: int, size: tuple[int, int]) -> None:
-        super().__init__(inputs, outputs, kernel_size=4, stride=2)
-        initialise(self.weight, cast(Tensor, self.bias))
-        self._margin = padding
+    def __init__(self, inputs: int, outputs: int, size: tuple[int, int]) -> None:
+        super().__init__(inputs, outputs, kernel_size=_KERNEL, stride=2)
+        orthogonal(self.weight, cast(Tensor, self.bias))
         self._size = size
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:  # noqa: ARG002
@@ -67,21 +79,21 @@ class Doubling(nn.ConvTranspose2d):
         more = missing_width(channels, x)
         weight = F.pad(self._by_parity(), (0, 0, 0, 0, 0, 0, 0, more))
         bias = F.pad(cast(Tensor, self.bias).repeat_interleave(4), (0, more))
-        kinds = F.conv2d(x, weight, bias, padding=1)[:, :channels]
-        picture = F.pixel_shuffle(kinds, 2)
-        bottom, right = self._margin + self._size[0], self._margin + self._size[1]
-        return picture[:, :, self._margin : bottom, self._margin : right]
+        kinds = F.conv2d(x, weight, bias, padding=_KERNEL // 2 - 1)[:, :channels]
+        height, width = self._size
+        return F.pixel_shuffle(kinds, 2)[:, :, :height, :width]
 
     def _by_parity(self) -> Tensor:
-        """(in, out, 4, 4) -> (out * 4, in, 2, 2): kernel row 2 q + a serves parity a from tap 1 - q."""
-        kernel = self.weight.view(self.in_channels, self.out_channels, 2, 2, 2, 2)  # in, out, q, a, q', a'
-        taps = kernel.permute(1, 3, 5, 0, 2, 4).flip(4, 5)  # out, a, a', in, tap, tap'
-        return taps.reshape(4 * self.out_channels, self.in_channels, 2, 2)
+        """(in, out, 6, 6) -> (out * 4, in, 3, 3): kernel row 2 q + a serves parity a from tap 2 - q."""
+        taps = _KERNEL // 2
+        kernel = self.weight.view(self.in_channels, self.out_channels, taps, 2, taps, 2)  # in, out, q, a, ...
+        kernel = kernel.permute(1, 3, 5, 0, 2, 4).flip(4, 5)  # out, a, a', in, tap, tap'
+        return kernel.reshape(4 * self.out_channels, self.in_channels, taps, taps)
 
 
 def _sides(length: int) -> list[int]:
-    """The side of the picture before each doubling and after the last, backwards from the goal."""
+    """The side of the picture after each layer, backwards from the goal: n pixels become 2 n + 4."""
     sides = [length]
-    for padding in reversed(_PADDINGS):
-        sides.insert(0, (sides[0] - 1 + padding) // 2)
+    for _ in range(_DOUBLINGS):
+        sides.insert(0, max(1, -(-(sides[0] - (_KERNEL - 2)) // 2)))
     return sides

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.errors import UserError
-from ogspr.nets.mlp import Linear, initialise, normalised
+from ogspr.nets.mlp import Linear, normalised
+from ogspr.nets.weights import Initialise, xavier
 from ogspr.ops import first_layer
 
 _LATER_STRIDES = (2, 2, 1)
@@ -18,7 +19,13 @@ SMALLEST_IMAGE = 31  # below this nothing is left after the four convolutions
 class ConvEncoder(nn.Module):
     """Four 3x3 convolutions (strides 2, 2, 2, 1), each with ELU, then linear, LayerNorm and ELU."""
 
-    def __init__(self, image_shape: tuple[int, int, int], channels: int, features: int) -> None:
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        channels: int,
+        features: int,
+        initialise: Initialise = xavier,
+    ) -> None:
         super().__init__()
         image_channels, height, width = image_shape
         if min(height, width) < SMALLEST_IMAGE:
@@ -26,9 +33,11 @@ class ConvEncoder(nn.Module):
                 f"images of {height}x{width} pixels are too small for the encoder; "
                 f"it needs at least {SMALLEST_IMAGE}x{SMALLEST_IMAGE}."
             )
-        self.first = _convolution(image_channels, channels, first_layer.STRIDE)
-        self.later = nn.ModuleList(_convolution(channels, channels, stride) for stride in _LATER_STRIDES)
-        self.head = Linear(channels * _remaining(height) * _remaining(width), features)
+        self.first = _convolution(image_channels, channels, first_layer.STRIDE, initialise)
+        self.later = nn.ModuleList(
+            _convolution(channels, channels, stride, initialise) for stride in _LATER_STRIDES
+        )
+        self.head = Linear(channels * _remaining(height) * _remaining(width), features, initialise)
 
     def forward(self, images: Tensor) -> Tensor:
         """Pictures: (N, S * C, H, W) -> (N, D)."""
@@ -52,7 +61,7 @@ class ConvEncoder(nn.Module):
         return F.elu(normalised(features, features.shape[-1]))
 
 
-def _convolution(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+def _convolution(inputs: int, outputs: int, stride: int, initialise: Initialise) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, first_layer.KERNEL, stride)
     initialise(layer.weight, cast(Tensor, layer.bias))
     return layer

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons of the MR.Q kind: LayerNorm without scale and shift, Xavier, zero biases.
+"""Multilayer perceptrons of the MR.Q kind: LayerNorm without learned scale and shift.
 
 Dense layers leave autocast: they compute in float32, on a GPU with products in TF32 unless that is forbidden.
 Rounded to bf16 they made more than half of the error of gradients while learning began.
@@ -14,18 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ogspr.nets.weights import Initialise, xavier
+
 Activation = Callable[[Tensor], Tensor]
 
 # Matrix products and convolutions of other widths run on slow kernels.
 _WIDTH_MULTIPLE = 8
 _NORM_EPSILON = 1e-5
 _FIRST_ITERATIONS = 15
-
-
-def initialise(weight: Tensor, bias: Tensor) -> None:
-    """Xavier-uniform with the gain of ReLU, and zero."""
-    nn.init.xavier_uniform_(weight, nn.init.calculate_gain("relu"))
-    nn.init.zeros_(bias)
 
 
 def missing_width(width: int, like: Tensor) -> int:
@@ -54,7 +50,7 @@ def unrounded(x: Tensor) -> Tensor:
 class Linear(nn.Linear):
     """A linear layer that can leave its output as wide as a GPU likes it."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, initialise: Initialise = xavier) -> None:
         super().__init__(inputs, outputs)
         initialise(self.weight, self.bias)
 
@@ -88,8 +84,8 @@ class SpectralLinear(Linear):
     left: Tensor
     right: Tensor
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs)
+    def __init__(self, inputs: int, outputs: int, initialise: Initialise = xavier) -> None:
+        super().__init__(inputs, outputs, initialise)
         self.register_buffer("left", F.normalize(torch.randn(outputs), dim=0))
         self.register_buffer("right", F.normalize(torch.randn(inputs), dim=0))
         with torch.no_grad():
@@ -116,9 +112,9 @@ class MLP(nn.Module):
     The activation maps zero to zero, so that zeros beside a layer's outputs stay zeros.
     """
 
-    def __init__(self, sizes: Sequence[int], activation: Activation) -> None:
+    def __init__(self, sizes: Sequence[int], activation: Activation, initialise: Initialise = xavier) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(Linear(a, b, initialise) for a, b in pairwise(sizes))
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
@@ -131,7 +127,7 @@ class MLP(nn.Module):
 class ParallelLinear(nn.Module):
     """`members` linear layers of one size, as one batched product: (members, B, in) -> (members, B, out)."""
 
-    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+    def __init__(self, members: int, inputs: int, outputs: int, initialise: Initialise = xavier) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(members, inputs, outputs))
         self.bias = nn.Parameter(torch.empty(members, 1, outputs))
@@ -152,10 +148,12 @@ class ParallelLinear(nn.Module):
 class ParallelMLP(nn.Module):
     """`members` MLPs that read the same input: (B, in) -> (members, B, out)."""
 
-    def __init__(self, members: int, sizes: Sequence[int], activation: Activation) -> None:
+    def __init__(
+        self, members: int, sizes: Sequence[int], activation: Activation, initialise: Initialise = xavier
+    ) -> None:
         super().__init__()
         self.members = members
-        self.layers = nn.ModuleList(ParallelLinear(members, a, b) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(ParallelLinear(members, a, b, initialise) for a, b in pairwise(sizes))
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
@@ -13,16 +12,11 @@ from torch import Tensor, nn
 
 from ogspr.errors import UserError
 from ogspr.nets.mlp import Linear, ParallelLinear
+from ogspr.nets.weights import orthogonal
 from ogspr.ops import first_layer
 
 _LATER_LAYERS = 3  # of stride 1
 SMALLEST_IMAGE = 15  # below this nothing is left after the four convolutions
-
-
-def initialise_orthogonally(weight: Tensor, bias: Tensor, gain: float = 1.0) -> None:
-    """Rows or columns, whichever are fewer, become orthogonal and of length `gain`; biases zero."""
-    nn.init.orthogonal_(weight, gain)
-    nn.init.zeros_(bias)
 
 
 class FlatEncoder(nn.Module):
@@ -68,8 +62,7 @@ class Trunk(nn.Module):
 
     def __init__(self, inputs: int, features: int) -> None:
         super().__init__()
-        self.linear = Linear(inputs, features)
-        initialise_orthogonally(self.linear.weight, self.linear.bias)
+        self.linear = Linear(inputs, features, orthogonal)
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,9 +74,7 @@ class ReLUMLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
-        for layer in cast(Sequence[Linear], self.layers):
-            initialise_orthogonally(layer.weight, layer.bias)
+        self.layers = nn.ModuleList(Linear(a, b, orthogonal) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         return _through(self.layers, x)
@@ -95,10 +86,7 @@ class ParallelReLUMLP(nn.Module):
     def __init__(self, members: int, sizes: Sequence[int]) -> None:
         super().__init__()
         self.members = members
-        self.layers = nn.ModuleList(ParallelLinear(members, a, b) for a, b in pairwise(sizes))
-        for layer in cast(Sequence[ParallelLinear], self.layers):
-            for weight, bias in zip(layer.weight.detach(), layer.bias.detach(), strict=True):
-                initialise_orthogonally(weight.T, bias)  # a linear layer's weight is (out, in)
+        self.layers = nn.ModuleList(ParallelLinear(members, a, b, orthogonal) for a, b in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
         return _through(self.layers, x.expand(self.members, *x.shape))
@@ -113,7 +101,7 @@ def _through(layers: nn.ModuleList, x: Tensor) -> Tensor:
 
 def _convolution(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, first_layer.KERNEL, stride)
-    initialise_orthogonally(layer.weight, cast(Tensor, layer.bias), math.sqrt(2.0))
+    orthogonal(layer.weight, cast(Tensor, layer.bias))
     return layer
 
 

@@ -24,8 +24,8 @@ def value_target(
     next_values: Tensor,
     alive: Tensor,
     discount: float,
-    scale: Tensor,
-    next_scale: Tensor,
+    scale: Tensor | float = 1.0,
+    next_scale: Tensor | float = 1.0,
 ) -> Tensor:
     """y = R_t + gamma^n min_j Q'_j (eq. 3) in units of `scale`: (B,), (2, B), (B, n + 1) -> (B,).
 

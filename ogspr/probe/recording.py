@@ -51,11 +51,12 @@ def record(
         episodes: How many, at least as many as environments.
         report: Told after every step how many episodes are over.
     """
+    rng = np.random.default_rng(0)
     share, more = divmod(episodes, len(environments))
     seats = [_Seat(env, share + (place < more)) for place, env in enumerate(environments)]
     while playing := [seat for seat in seats if seat.remaining]:
         # For all, also for those that are done: a fixed number is what makes acting fast.
-        actions = finite(policy.act(np.stack([seat.step.observation for seat in seats])))
+        actions = finite(policy.act(np.stack([seat.step.observation for seat in seats]), rng))
         for seat, action in zip(seats, actions, strict=True):
             if seat.remaining:
                 seat.begin_step(action)

@@ -118,6 +118,14 @@ class Replay:
         """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1))."""
         return self._prefetcher.next(wanted) if self._prefetcher else self._draw(wanted)
 
+    def peek(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+        """Windows as `draw` gives them, without a trace; not compiled for their number."""
+        stored = self._stored()
+        return [
+            Window(*draw_window(stored, horizon, self.shape.frame_stack, uniforms))
+            for horizon, uniforms in wanted
+        ]
+
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
         """New priorities of drawn steps, none where `skip` (0-d) is 1; later steps get the largest seen."""
         self.finish_drawing()  # it reads what is about to be written
@@ -200,11 +208,14 @@ class Replay:
         return torch.arange(first, end, device=self.numbers.device) % self.shape.capacity
 
     def _draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        stored = (self.frames, self.numbers, self.age, self.reach, self.priority)
+        stored = self._stored()
         return [
             Window(*self._draw_window(stored, horizon, self.shape.frame_stack, uniforms))
             for horizon, uniforms in wanted
         ]
+
+    def _stored(self) -> tuple[Tensor, ...]:
+        return self.frames, self.numbers, self.age, self.reach, self.priority
 
     def _check(self, step: TimeStep) -> None:
         """Before anything is noted: a step that does not fit leaves the replay as it was."""

@@ -87,10 +87,19 @@ class Evaluator:
     Args:
         policy: Acts for all environments at once, with the weights of the occasion.
         environments: Restored by `load_state_dict`, or fresh.
+        episodes: In each evaluation that is not told otherwise.
+        seed: Decides, with the occasion, what a policy that draws its actions draws.
     """
 
-    def __init__(self, policy: Policy, environments: Sequence[SplitStepEnvironment], episodes: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        environments: Sequence[SplitStepEnvironment],
+        episodes: int,
+        seed: int = 0,
+    ) -> None:
         self._policy = policy
+        self._seed = seed
         self._seats = [_Seat(env) for env in environments]
         self._episodes = episodes
         self._used = False  # else the environments are fresh, and have no state yet
@@ -155,6 +164,8 @@ class Evaluator:
 
     def _begin(self, occasion: Occasion, episodes: int | None) -> None:
         self._policy.load_weights(occasion.weights)
+        # Of the occasion, and not of what came before: an evaluation that begins again finds the same.
+        self._rng = np.random.default_rng((self._seed, occasion.agent_steps))
         self._occasion, self._asked = occasion, episodes
         self._used = True
         share, more = divmod(episodes or self._episodes, len(self._seats))
@@ -165,7 +176,7 @@ class Evaluator:
     def _begin_steps(self) -> None:
         """Acts for all, also for those who are done: a fixed number is what makes acting fast."""
         pictures = np.stack([_observation(seat) for seat in self._seats])
-        actions: Action = finite(self._policy.act(pictures))
+        actions: Action = finite(self._policy.act(pictures, self._rng))
         for seat, action in zip(self._seats, actions, strict=True):
             if seat.playing:
                 seat.env.begin_step(action)

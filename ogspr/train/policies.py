@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,9 +30,9 @@ class _OnStream:
         self._policy = policy
         self._stream = stream
 
-    def act(self, observation: UInt8Array) -> Action:
+    def act(self, observation: UInt8Array, rng: np.random.Generator) -> Action:
         with on_stream(self._stream):
-            return self._policy.act(observation)
+            return self._policy.act(observation, rng)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         with on_stream(self._stream):

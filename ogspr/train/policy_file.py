@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogspr.agents.methods import METHODS, method_of
+from ogspr.agents.methods import METHODS, check_revision, method_of
 from ogspr.agents.protocol import AgentConfig, Policy
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError, unknown
@@ -56,6 +56,7 @@ def policy_tree(policy: SavedPolicy) -> dict[str, Any]:
     """As JSON values and arrays."""
     return {
         "method": method_of(policy.config).name,
+        "revision": method_of(policy.config).revision,
         "config": plain(policy.config),
         "environment": _plain_spec(policy.spec),
         "env_options": plain(policy.env_options),
@@ -75,6 +76,7 @@ def policy_from(tree: dict[str, Any], source: str) -> SavedPolicy:
         method, spec = tree["method"], _spec(tree["environment"])
         if method not in METHODS:
             raise unknown(f"method in {source}", str(method), METHODS)
+        check_revision(method, tree, source)
         config = changed(METHODS[method].config(), tree["config"], source)
         env_options = changed(EnvOptions(), tree["env_options"], source)
         origin = {"task": str(tree["origin"]["task"])} | dict(tree["origin"])

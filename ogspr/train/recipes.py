@@ -40,7 +40,7 @@ def small(task: str) -> TrainOptions[OGSPRConfig]:
     """
     config = replace(
         preset("ogspr"),
-        sizes=Sizes(16, 128, 128, 128, 128, 128, 128, 32),
+        sizes=Sizes(16, 128, 128, 128, 128, 128, 128, 32, (32, 32, 16)),
         self_prediction=SelfPrediction(horizon=2),
         batch_size=32,
         discount=0.97,

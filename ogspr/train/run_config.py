@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-from ogspr.agents.methods import METHODS
+from ogspr.agents.methods import METHODS, check_revision
 from ogspr.errors import UserError, unknown
 from ogspr.records.run import RunFolder, read_json, write_json
 from ogspr.records.structure import changed, differences, plain
@@ -42,7 +42,8 @@ class RunConfig:
 
 
 def write_config(folder: RunFolder, config: RunConfig) -> None:
-    write_json(folder.config, {"format": FORMAT} | plain(config))
+    about = {"format": FORMAT, "revision": METHODS[config.method].revision}
+    write_json(folder.config, about | plain(config))
 
 
 def read_config(folder: RunFolder) -> RunConfig:
@@ -60,6 +61,7 @@ def read_config(folder: RunFolder) -> RunConfig:
             raise UserError(f"{folder.config} is damaged: {name} is {value!r}; put the file back.")
     if values["method"] not in METHODS:
         raise unknown(f"method in {folder.config}", str(values["method"]), METHODS)
+    check_revision(values["method"], content, str(folder.path))
     config = RunConfig(**cast(dict[str, Any], values))
     config.train_options(str(folder.config))  # every name and type in it is right
     return config

@@ -285,7 +285,7 @@ class Session:
         records = self._records(folder, config, learner.spec, state)
         train_env, *evaluation_envs = environments
         policy = make_policy(options.agent, learner.spec, self._device, self._execution)
-        evaluator = Evaluator(policy, evaluation_envs, options.evaluation.episodes)
+        evaluator = Evaluator(policy, evaluation_envs, options.evaluation.episodes, config.seed)
         log_every = min(options.log_every, options.agent_steps)  # a short run has a row of numbers, too
         schedule = Schedule(
             options.agent_steps,

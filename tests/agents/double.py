@@ -36,32 +36,35 @@ def slopes(value_network, policy, update: Update, settings: reference.Settings) 
     def tensor(array):
         return torch.from_numpy(np.ascontiguousarray(array, np.float64))
 
-    def latent(window, offsets):
-        images = reference.pictures(window.frames, window.stack(0), offsets, settings)
-        return core.adapter1(core.encoder(tensor(images)))
+    def features(window, offsets):
+        return core.encoder(tensor(reference.pictures(window.frames, window.stack(0), offsets, settings)))
 
     def values(h, action):
         return core.long_term(core.state_action(h, action))[:, :, 0]
 
     def observation():
-        return F.mse_loss(heads["observation"](z), tensor(update.targets.next_frame))
+        errors = F.mse_loss(heads["observation"](z_aux), tensor(update.targets.next_frame), reduction="sum")
+        return errors / len(z_aux)
 
     def short_term_value():
         bins = reference.symexp_bins()
         codes = np.stack([reference.two_hot(value, bins) for value in update.targets.returns])
-        return F.cross_entropy(heads["short_term_value"](z), tensor(codes))
+        return F.cross_entropy(heads["short_term_value"](z_aux), tensor(codes))
 
     def self_prediction():
-        total, x = 0.0, latent(update.sequence, chance.sequence_now)
+        total, x = 0.0, core.adapter1(features(update.sequence, chance.sequence_now))
         for k, target in enumerate(update.targets.latents):
             x = heads["self_prediction"](core.state_action(x, tensor(update.sequence.actions[:, k])))
             counts = tensor([not any(flags[:k]) for flags in update.sequence.terminated])
             total = total + ((x - tensor(target)).square().mean(1) * counts).mean()
         return total
 
-    h, y = latent(update.value, chance.now), tensor(update.targets.y)
-    z = core.state_action(h, tensor(update.value.actions[:, 0]))
+    f, y = features(update.value, chance.now), tensor(update.targets.y)
+    h, action = core.adapter1(f), tensor(update.value.actions[:, 0])
+    z = core.state_action(h, action)
+    z_aux = z if settings.one_z else core.state_action(f, action)
     combined = sum(F.huber_loss(q, y) for q in core.long_term(z)[:, :, 0])
+    combined = combined if settings.values_added else combined / 2
     tasks = {f.__name__: f for f in (observation, short_term_value, self_prediction)}
     for name, weight in settings.weights.items():
         combined = combined + weight * tasks[name]()

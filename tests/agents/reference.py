@@ -1,4 +1,4 @@
-"""OG-SPR once more, in float64 numpy, written from the paper. Imports nothing of the package.
+"""OG-SPR once more, in float64 numpy, written from its specification. Imports nothing of the package.
 
 Slow and plain on purpose: loops where a loop says it best, `np.pad` for the random shift, no masks where an
 `if` does. A network is a list of layers, each a pair (weight, bias); all randomness comes as arrays.
@@ -19,18 +19,18 @@ def convolution(x, weight, bias, stride):
     return np.moveaxis(out, -1, 1) + bias[:, None, None]
 
 
-def transposed_convolution(x, weight, bias, stride, padding, output_padding):
-    """(N, C, H, W), (C, O, k, k): every pixel paints a patch, `stride` apart; then the border is cut."""
+def transposed_convolution(x, weight, bias, stride):
+    """(N, C, H, W), (C, O, k, k): every pixel paints a patch, `stride` apart; no padding."""
     n, _, height, width = x.shape
     k = weight.shape[-1]
-    rows = (height - 1) * stride + k + output_padding
-    columns = (width - 1) * stride + k + output_padding
+    rows = (height - 1) * stride + k
+    columns = (width - 1) * stride + k
     canvas = np.zeros((n, weight.shape[1], rows, columns))
     for i in range(k):
         for j in range(k):
             paint = np.moveaxis(np.tensordot(x, weight[:, :, i, j], axes=(1, 0)), -1, 1)
             canvas[:, :, i : i + height * stride : stride, j : j + width * stride : stride] += paint
-    return canvas[:, :, padding : rows - padding, padding : columns - padding] + bias[:, None, None]
+    return canvas + bias[:, None, None]
 
 
 def linear(x, weight, bias):
@@ -117,19 +117,16 @@ def spectrally_normalised(weight, v):
     return weight / (u @ weight @ v)
 
 
-# (stride, padding, output padding) of 3 -> 10 -> 20 -> 42 -> 84, and of 1 -> 4 -> 8 -> 18 -> 36.
-DECODER_LAYERS = ((3, 0, 1), (2, 1, 0), (2, 0, 0), (2, 1, 0))
-
-
 def decoder(layers, v, z):
-    """Dec: linear with spectral normalisation, then four transposed convolutions, ReLU before each."""
-    (weight, bias), *convolutions = layers
-    x = linear(z, spectrally_normalised(weight, v), bias)
-    channels = convolutions[0][0].shape[0]
-    side = round((x.shape[1] // channels) ** 0.5)
-    x = x.reshape(len(z), channels, side, side)
-    for (weight, bias), numbers in zip(convolutions, DECODER_LAYERS, strict=True):
-        x = transposed_convolution(relu(x), weight, bias, *numbers)
+    """Dec: linear with spectral normalisation, then four transposed convolutions, ReLU between them.
+
+    From one pixel to 84 over 7, 18 and 40; to 36 over 1, 6 and 16.
+    """
+    (weight, bias), first, *later = layers
+    x = linear(z, spectrally_normalised(weight, v), bias)[:, :, None, None]
+    x = transposed_convolution(x, *first, stride=2)
+    for layer in later:
+        x = transposed_convolution(relu(x), *layer, stride=2)
     return x
 
 
@@ -146,7 +143,7 @@ def random_shift(image, offset, pad):
 
 def pictures(frames, rows, offsets, settings):
     """Stacks of frames, shifted and scaled: (slots, C, H, W), (N, S), (N, 2) -> (N, S * C, H, W)."""
-    low, high = settings.pixel_range
+    low, high = -0.5, 0.5
     stacks = [np.concatenate([frames[slot] for slot in stack]) for stack in rows]
     shifted = [random_shift(s, offset, settings.pad) for s, offset in zip(stacks, offsets, strict=True)]
     return low + (high - low) * np.stack(shifted).astype(np.float64) / 255.0
@@ -213,10 +210,9 @@ def cross_entropy(logits, values, bins):
     return np.mean([-(two_hot(value, bins) @ row) for value, row in zip(values, log_q, strict=True)])
 
 
-def squared_errors(predicted, target, reduction):
-    """One number a sample: the mean or the sum over everything else."""
-    errors = ((predicted - target) ** 2).reshape(len(predicted), -1)
-    return errors.mean(1) if reduction == "mean" else errors.sum(1)
+def squared_errors(predicted, target):
+    """One row of errors a sample."""
+    return ((predicted - target) ** 2).reshape(len(predicted), -1)
 
 
 # --- one update -------------------------------------------------------------------------------------
@@ -224,13 +220,15 @@ def squared_errors(predicted, target, reduction):
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of the paper's table for DMControl, and what it leaves open."""
+    """The numbers of the paper's table for DMControl, and of its authors' code."""
 
     weights: dict = field(
         default_factory=lambda: {"observation": 0.1, "short_term_value": 1.0, "self_prediction": 5.0}
     )
     discrete: bool = False
     shared_adapter: bool = False
+    one_z: bool = False  # heads of auxiliary tasks see the z that values see, as the paper has it
+    values_added: bool = False  # the loss is the sum of both values' and not the mean, as the paper has it
     n_step: int = 3
     horizon: int = 5
     discount: float = 0.99
@@ -241,10 +239,7 @@ class Settings:
     temperature: float = 10.0
     pre_activation_weight: float = 1e-5
     pad: int = 4
-    pixel_range: tuple = (-0.5, 0.5)
-    discrete_noise_scale: float = 1.0
-    reduction: str = "mean"
-    scales: tuple = (1.0, 1.0)  # units of the values that learn, and of those that bootstrap
+    discrete_noise_scale: float = 1.0  # MR.Q, which borrows from here, halves it
 
 
 @dataclass(frozen=True)
@@ -306,11 +301,10 @@ def targets_of(nets, value, sequence, chance, settings):
     action = smoothed_action(action, chance.normals, settings)
     bootstrap = long_term_values(nets.target_core, state_action(nets.target_core, h_later, action)).min(0)
     returns, y = [], []
-    scale, next_scale = settings.scales
     for rewards, terminated, q in zip(value.rewards, value.terminated, bootstrap, strict=True):
         total, goes_on = n_step_return(rewards, terminated, settings.discount)
         returns.append(total)
-        y.append((total + (settings.discount**settings.n_step * q * next_scale if goes_on else 0.0)) / scale)
+        y.append(total + (settings.discount**settings.n_step * q if goes_on else 0.0))
     return Targets(
         np.array(returns),
         np.array(y),
@@ -338,7 +332,7 @@ def self_prediction_loss(nets, h, sequence, targets, settings):
     total = 0.0
     for k in range(settings.horizon):
         h = adapter(adapter2, state_action(nets.core, h, sequence.actions[:, k]))
-        errors = squared_errors(h, targets[k], settings.reduction)
+        errors = squared_errors(h, targets[k]).mean(1)
         over = [any(flags[:k]) for flags in sequence.terminated]
         total += sum(0.0 if done else e for done, e in zip(over, errors, strict=True)) / len(errors)
     return total
@@ -355,15 +349,18 @@ def policy_loss(nets, h, uniforms, settings):
 
 def losses(nets, value, sequence, chance, targets, settings):
     """Every loss by name, the combined one (eq. 10), and the new priorities."""
-    h = latent(nets.core, pictures(value.frames, value.stack(0), chance.now, settings))
+    features = encoder(nets.core["encoder"], pictures(value.frames, value.stack(0), chance.now, settings))
+    h = adapter(nets.core["adapter1"], features)
     z = state_action(nets.core, h, value.actions[:, 0])
+    z_of_features = z if settings.one_z else state_action(nets.core, features, value.actions[:, 0])
     values = long_term_values(nets.core, z)
-    found = {"value": huber(values[0], targets.y) + huber(values[1], targets.y)}
+    both = huber(values[0], targets.y) + huber(values[1], targets.y)
+    found = {"value": both if settings.values_added else both / 2}
     if "observation" in settings.weights:
-        predicted = decoder(nets.heads["observation"], nets.power_vector, z)
-        found["observation"] = squared_errors(predicted, targets.next_frame, settings.reduction).mean()
+        predicted = decoder(nets.heads["observation"], nets.power_vector, z_of_features)
+        found["observation"] = squared_errors(predicted, targets.next_frame).sum(1).mean()
     if "short_term_value" in settings.weights:
-        logits = short_term_logits(nets.heads["short_term_value"], z)
+        logits = short_term_logits(nets.heads["short_term_value"], z_of_features)
         found["short_term_value"] = cross_entropy(logits, targets.returns, symexp_bins())
     if "self_prediction" in settings.weights:
         images = pictures(sequence.frames, sequence.stack(0), chance.sequence_now, settings)

@@ -17,9 +17,11 @@ from tests.agents.states import move_all
 
 CPU = torch.device("cpu")
 KINDS = ("continuous", "discrete")
-# All different, so that no size can stand in for another; and all alike, for variants without adapters.
-UNEQUAL = Sizes(6, 24, 20, 26, 28, 22, 18, 16)
-EQUAL = Sizes(6, 24, 24, 24, 28, 22, 18, 16)
+# All different, so that no size can stand in for another: where g sees h alone; where it sees features, too;
+# and for variants without adapters.
+ALL_UNEQUAL = Sizes(6, 24, 20, 26, 28, 22, 18, 16, (14, 10, 12))
+UNEQUAL = Sizes(6, 24, 24, 26, 28, 22, 18, 16, (14, 10, 12))
+EQUAL = Sizes(6, 24, 24, 24, 28, 22, 18, 16, (14, 10, 12))
 Nudges = dict[str, dict[str, np.ndarray]]
 NETWORKS = ("value_network", "policy", "target_core", "target_policy")
 
@@ -57,6 +59,9 @@ def settings_for(kind: str, name: str = "ogspr", **changes: Any) -> reference.Se
         "weights": weights,
         "discrete": kind == "discrete",
         "shared_adapter": name == "shared-adapter",
+        "one_z": name == "as-written",
+        "values_added": name == "as-written",
+        "priority_exponent": 0.0 if kind == "discrete" and name != "as-written" else 0.4,
     }
     return reference.Settings(**known | changes)
 
@@ -150,6 +155,9 @@ class Watched:
     def draw(self, wanted):
         self.windows = self.replay.draw(wanted)
         return self.windows
+
+    def peek(self, wanted):
+        return self.replay.peek(wanted)
 
     def set_priorities(self, starts, priorities, skip):
         self.priorities = priorities.clone()

@@ -36,6 +36,7 @@ def write_run(
     settings = OPTIONS | {"agent_steps": agent_steps} | options
     config = {
         "format": 1,
+        "revision": 2,
         "task": task,
         "preset": preset,
         "method": "ogspr",

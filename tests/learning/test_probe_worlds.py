@@ -48,12 +48,13 @@ SMALL = Sizes(
     state_action_hidden=64,
     value_hidden=64,
     policy_hidden=64,
-    decoder_channels=16,
+    decoder_inputs=16,
+    decoder_channels=(16, 16, 8),
 )
 LEARNING_RATE = 2e-3
 MISPLACED_TOLERANCE = 0.3  # probability that the short-term value puts into wrong bins
 # So that predicted pictures can be told apart.
-LARGER_DECODER = {"sizes": replace(SMALL, decoder_channels=64)}
+LARGER_DECODER = {"sizes": replace(SMALL, decoder_inputs=64, decoder_channels=(32, 32, 16))}
 
 CHAINS = (
     Lesson(ChainWorld, ContinuousChoice, 160, 0.2, settings=LARGER_DECODER),

@@ -9,10 +9,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from ogspr.agents.modules import parameter_count
 from ogspr.errors import UserError
 from ogspr.nets.decoder import FrameDecoder
 from ogspr.nets.encoder import ConvEncoder
 from ogspr.nets.mlp import MLP, ParallelMLP, SpectralLinear
+from ogspr.nets.weights import orthogonal
 
 SIZES = (11, 40, 30, 7)
 
@@ -76,19 +78,25 @@ def test_the_encoder_is_four_convolutions_with_elu_then_linear_layer_norm_elu():
 @pytest.mark.parametrize("length", range(31, 101))
 def test_the_decoder_draws_exactly_the_size_asked_for(length):
     other = 131 - length  # every width, too
-    decoder = FrameDecoder(features=6, channels=8, frame_shape=(3, length, other))
+    decoder = FrameDecoder(6, 8, (5, 4, 3), (3, length, other))
     assert decoder(torch.rand(2, 6)).shape == (2, 3, length, other)
 
 
-def test_the_decoder_begins_at_3_by_3_for_84_by_84_pictures():
-    decoder = FrameDecoder(512, 128, (3, 84, 84))
-    assert decoder.start == (128, 3, 3)
+def test_the_decoder_has_the_layers_of_the_authors_for_84_by_84_pictures():
+    decoder = FrameDecoder(512, 128, (64, 64, 32), (3, 84, 84))
+    assert decoder.expand.weight.shape == (128, 512)
     shapes = [tuple(layer.weight.shape) for layer in convolutions(decoder)]
-    assert shapes == [(128, 64, 3, 3), (64, 32, 4, 4), (32, 16, 4, 4), (16, 3, 4, 4)]
+    assert shapes == [(128, 64, 7, 7), (64, 64, 6, 6), (64, 32, 6, 6), (32, 3, 6, 6)]
+    assert parameter_count(decoder) == 691_875
+
+
+@pytest.mark.parametrize(("side", "kernel"), [(84, 7), (40, 2), (36, 1), (64, 5), (96, 9), (31, 1)])
+def test_the_kernel_of_the_first_layer_is_as_large_as_its_picture(side, kernel):
+    assert FrameDecoder(8, 8, (8, 8, 8), (3, side, side)).first.weight.shape[2:] == (kernel, kernel)
 
 
 def test_spectral_normalisation_bounds_the_first_layer_of_the_decoder():
-    decoder = FrameDecoder(64, 32, (3, 40, 40))
+    decoder = FrameDecoder(64, 32, (8, 8, 8), (3, 40, 40))
     # A weight that was not the initial one: the power iteration has to find its largest value anew.
     with torch.no_grad():
         decoder.expand.weight.mul_(30.0).add_(torch.rand(32, 64))
@@ -100,7 +108,7 @@ def test_spectral_normalisation_bounds_the_first_layer_of_the_decoder():
 
 
 def test_only_the_first_layer_of_the_decoder_is_normalised():
-    decoder = FrameDecoder(16, 8, (3, 84, 84))
+    decoder = FrameDecoder(16, 8, (8, 8, 8), (3, 84, 84))
     normalised = [name for name, layer in decoder.named_modules() if isinstance(layer, SpectralLinear)]
     assert normalised == ["expand"]
 
@@ -132,18 +140,22 @@ def test_spectral_normalisation_is_torchs():
     torch.testing.assert_close(ours.right, theirs.parametrizations.weight[0]._v)
 
 
-def test_the_decoder_is_four_transposed_convolutions_with_relu_between():
-    """For 84 pixels over 3, 10, 20 and 42, as the specification has them; no activation at the end."""
-    decoder = FrameDecoder(16, 32, (3, 84, 84)).eval()
+@pytest.mark.parametrize(
+    ("side", "painted"), [(84, [7, 18, 40, 84]), (40, [2, 8, 18, 40]), (33, [1, 6, 16, 34])]
+)
+def test_the_decoder_is_four_transposed_convolutions_with_relu_between(side, painted):
+    """No activation before the first and after the last; too much is cut off below and on the right."""
+    decoder = FrameDecoder(16, 32, (12, 10, 8), (3, side, side)).eval()
     for layer in convolutions(decoder):
         nn.init.normal_(layer.bias)
-    first, second, third, fourth = ((layer.weight, layer.bias) for layer in convolutions(decoder))
+    first, *later = convolutions(decoder)
     z = torch.randn(4, 16)
-    x = decoder.expand(z).reshape(4, 32, 3, 3)
-    x = F.conv_transpose2d(F.relu(x), *first, stride=3, output_padding=1)
-    x = F.conv_transpose2d(F.relu(x), *second, stride=2, padding=1)
-    x = F.conv_transpose2d(F.relu(x), *third, stride=2)
-    x = F.conv_transpose2d(F.relu(x), *fourth, stride=2, padding=1)
+    x = F.conv_transpose2d(decoder.expand(z)[:, :, None, None], first.weight, first.bias, stride=2)
+    assert x.shape[-1] == painted[0]
+    for layer, size in zip(later, painted[1:], strict=True):
+        x = F.conv_transpose2d(F.relu(x), layer.weight, layer.bias, stride=2)
+        assert x.shape[-1] == size
+        x = x[:, :, : layer._size[0], : layer._size[1]]
     torch.testing.assert_close(decoder(z), x, rtol=1e-4, atol=1e-4)
     assert x.min() < 0.0
 
@@ -208,10 +220,23 @@ def test_initial_weights_of_the_encoder():
     check_initial(encoder.head.weight, encoder.head.bias, 1568, 512)
 
 
-def test_initial_weights_of_the_decoder():
-    decoder = FrameDecoder(512, 128, (3, 84, 84))
-    check_initial(decoder.expand.weight, decoder.expand.bias, 512, 1152)
-    layers = convolutions(decoder)
-    assert len(layers) == 4
-    for convolution in layers:
-        check_initial_convolution(convolution)
+def check_orthogonal(weight: torch.Tensor, bias: torch.Tensor, gain: float) -> None:
+    """All singular values of the weight as a matrix are `gain`, and the biases are zero."""
+    values = torch.linalg.svdvals(weight.detach().flatten(1))
+    torch.testing.assert_close(values, torch.full_like(values, gain), rtol=1e-4, atol=1e-4)
+    assert bool((bias == 0.0).all())
+
+
+def test_orthogonal_weights_of_every_kind_of_layer():
+    """Gain 1 for linear layers, sqrt 2 for convolutions and transposed ones."""
+    encoder = ConvEncoder((9, 84, 84), 32, 512, orthogonal)
+    decoder = FrameDecoder(512, 128, (64, 64, 32), (3, 84, 84))
+    layers = [*convolutions(encoder), *convolutions(decoder)]
+    assert len(layers) == 8
+    for layer in layers:
+        check_orthogonal(layer.weight, layer.bias, math.sqrt(2.0))
+    for layer in (encoder.head, decoder.expand, *MLP(SIZES, F.elu, orthogonal).layers):
+        check_orthogonal(layer.weight, layer.bias, 1.0)
+    for layer in ParallelMLP(3, SIZES, F.elu, orthogonal).layers:
+        for weight, bias in zip(layer.weight, layer.bias, strict=True):
+            check_orthogonal(weight, bias, 1.0)

@@ -28,8 +28,9 @@ TASK = "tests.probe.worlds:puck"
 VARIANTS = {"ogspr": {}, "ogspr-sp": {"self_prediction": None}}
 # The settings of tiny runs are no preset's.
 CHANGED = (
-    "batch size 4, random steps 30, shift pad 2, sizes.decoder channels 8, sizes.encoder channels 4, "
-    "sizes.features 16, sizes.latent 16, sizes.policy hidden 16, sizes.representation 16, "
+    "batch size 4, random steps 30, shift pad 2, sizes.decoder channels [8, 8, 8], "
+    "sizes.decoder inputs 8, sizes.encoder channels 4, sizes.features 16, sizes.latent 16, "
+    "sizes.policy hidden 16, sizes.representation 16, "
     "sizes.state action hidden 16, sizes.value hidden 16, target period 20"
 )
 OGSPR, WITHOUT_SELF_PREDICTION = f"OG-SPR, {CHANGED}", f"OG-SPR - SP, {CHANGED}"
@@ -271,7 +272,7 @@ def test_a_run_whose_replay_was_thrown_away(run):
 
 def test_a_checkpoint_of_other_networks(run):
     config = json.loads((run / "config.json").read_text())
-    config["options"]["agent"]["sizes"]["latent"] = 8
+    config["options"]["agent"]["sizes"]["representation"] = 8
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="does not fit the settings of its run"):
         probed([run])

@@ -13,7 +13,7 @@ class Spy:
         self.rng = np.random.default_rng(0)
         self.shown, self.given = [], []
 
-    def act(self, observations):
+    def act(self, observations, rng):  # noqa: ARG002
         actions = self.rng.uniform(-1, 1, (len(observations), 2)).astype(np.float32)
         self.shown.append(observations)
         self.given.append(actions)

@@ -8,6 +8,7 @@ import torch
 
 from ogspr.agents.methods import METHODS
 from ogspr.agents.ogspr import preset_names
+from ogspr.agents.ogspr.config import PIXEL_RANGE
 from ogspr.ops.shift import scaled_pixels
 from tests.train.learners import CONTINUOUS, DISCRETE, make_learner, small_config
 
@@ -44,7 +45,7 @@ def test_it_shows_what_the_agent_that_learned_it_computes(variant, spec):
     core = learner.agent.value_network.core
     vectors = torch.from_numpy(learner.agent.action_vector(actions))
     with torch.no_grad():
-        expected_h = core.latent(scaled_pixels(torch.from_numpy(pictures), *config.pixel_range))
+        expected_h = core.latent(scaled_pixels(torch.from_numpy(pictures), *PIXEL_RANGE))
         expected_z = core.state_action(expected_h, vectors)
     assert torch.equal(h, expected_h)
     assert torch.equal(z, expected_z)

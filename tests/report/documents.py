@@ -22,6 +22,7 @@ METHODS = ("ogspr", "ogspr-without-observation")
 PUBLISHED = ("MR.Q", "DrQ-v2")
 REPEAT = 2
 LOSSES = ("value_loss", "policy_loss", "observation_loss", "self_prediction_loss", "value_gradient_norm")
+INFLUENCES = tuple(f"encoder_gradient_{name}" for name in ("value", "observation", "combined"))
 FILM = "data:video/mp4;base64," + base64.b64encode(b"not a film, but short").decode()
 
 
@@ -125,9 +126,14 @@ def run(
         "config": _config(task, method, seed),
         "manifest": {"ogspr": "0.1.0", "commit": None, "libraries": {"torch": "2.13.0", "numpy": "2.4.6"}},
         "losses": {
-            "names": ["agent_steps", "frames", *losses],
+            "names": ["agent_steps", "frames", *losses, *INFLUENCES],
             "rows": [
-                [step, REPEAT * step, *(_loss(random, step, at) for at in range(len(losses)))] for step in log
+                [
+                    step,
+                    REPEAT * step,
+                    *(_loss(random, step, at) for at in range(len(losses) + len(INFLUENCES))),
+                ]
+                for step in log
             ],
         },
         "system": {

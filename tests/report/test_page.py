@@ -573,10 +573,24 @@ def test_run_shows_every_episode_and_every_column(shown: Page):
         "document.querySelector('.chart.large .dots').getAttribute('d').split('M').length - 1"
     )
     assert drawn == 21 * 10
-    headings = shown.texts(".card h3")
+    together, *headings = shown.texts(".card h3")
+    assert together == "Gradient on the encoder, by loss"
     assert headings[: len(documents.LOSSES)] == [name.replace("_", " ") for name in documents.LOSSES]
     assert headings[len(documents.LOSSES) :] == ["agent steps a second", "memory, GiB", "gpu memory, GiB"]
     assert shown.count("video[controls]") == 1
+
+
+@in_browser
+def test_gradients_on_the_encoder_are_lines_of_one_chart(shown: Page):
+    go(shown, RUN)
+    chart = "[data-keep='chart:influence']"
+    shown.evaluate(f'document.querySelector("{chart}").scrollIntoView()')
+    shown.settle()
+    assert shown.count(f"{chart} .series") == len(documents.INFLUENCES)
+    lines = f"""[...document.querySelectorAll("{chart} .series")]"""
+    colours = shown.evaluate(f"new Set({lines}.map((one) => one.style.getPropertyValue('--colour'))).size")
+    assert colours == len(documents.INFLUENCES)
+    assert shown.texts(".influences .method-name") == ["value", "observation", "combined"]
 
 
 @in_browser

@@ -24,7 +24,8 @@ SMALL = Sizes(
     state_action_hidden=70,  # no multiple of 8 on purpose
     value_hidden=64,
     policy_hidden=64,
-    decoder_channels=16,
+    decoder_inputs=16,
+    decoder_channels=(16, 16, 8),
 )
 CONTINUOUS = EnvSpec("small", (3, 36, 36), 3, ContinuousActions(3), 2, None)
 DISCRETE = EnvSpec("small", (1, 36, 36), 4, DiscreteActions(5), 4, None)

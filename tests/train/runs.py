@@ -23,7 +23,7 @@ TABLES = ("train.csv", "episodes.csv", "eval.csv")
 def tiny_options(**changes) -> TrainOptions:
     config = replace(
         preset("ogspr"),
-        sizes=Sizes(4, 16, 16, 16, 16, 16, 16, 8),
+        sizes=Sizes(4, 16, 16, 16, 16, 16, 16, 8, (8, 8, 8)),
         batch_size=4,
         random_steps=30,
         target_period=20,

@@ -18,7 +18,7 @@ class Constant:
     def load_weights(self, weights) -> None:
         self.weight = float(weights["w"])
 
-    def act(self, observations):
+    def act(self, observations, rng):  # noqa: ARG002
         self.batches.append(len(observations))
         return np.full((len(observations), 2), self.weight, np.float32)
 

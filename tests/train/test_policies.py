@@ -91,7 +91,12 @@ def damaged(tree, change):
             lambda tree: tree["weights"].pop("policy.layers.0.weight", tree["weights"].popitem()),
             "cannot be used",
         ),
-        (lambda tree: tree.update(config=tree["config"] | {"sizes": {"latent": 8}}), "cannot be used"),
+        (
+            lambda tree: tree.update(
+                config=tree["config"] | {"sizes": {"representation": 8, "policy_hidden": 8}}
+            ),
+            "cannot be used",
+        ),
     ],
 )
 def test_a_damaged_or_foreign_policy_is_refused(run, tmp_path, change, complaint):

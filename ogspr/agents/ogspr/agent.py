@@ -10,7 +10,8 @@ from ogspr.agents.base import AgentBase
 from ogspr.agents.behaviour import pixel_behaviour
 from ogspr.agents.frozen import named_weights
 from ogspr.agents.modules import parameter_count
-from ogspr.agents.ogspr.config import OGSPRConfig
+from ogspr.agents.ogspr.config import PIXEL_RANGE, OGSPRConfig
+from ogspr.agents.ogspr.influence import Influence
 from ogspr.agents.ogspr.networks import Core, Networks, ValueNetwork
 from ogspr.agents.ogspr.policy import policy_parts
 from ogspr.agents.ogspr.update import Update
@@ -35,7 +36,7 @@ class OGSPRAgent(AgentBase):
         self, config: OGSPRConfig, spec: EnvSpec, *, seed: int, device: torch.device, accelerator: Accelerator
     ) -> None:
         self.config = config
-        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
+        actions = action_kind(spec.actions, config.gumbel_temperature)
         chance = Chance(seed, device)
         self._networks = networks = Networks(config, spec, actions.size, seed, device)
         self._update = update = Update(config, networks, actions, chance.learning, accelerator)
@@ -44,12 +45,13 @@ class OGSPRAgent(AgentBase):
             networks.policy,
             actions,
             spec.actions,
-            pixel_range=config.pixel_range,
+            pixel_range=PIXEL_RANGE,
             exploration_noise=config.exploration_noise,
             random_steps=config.random_steps,
             rng=chance.acting,
             device=device,
             accelerator=accelerator,
+            sampled_evaluation=config.sampled_evaluation,
         )
         super().__init__(
             behaviour,
@@ -58,6 +60,7 @@ class OGSPRAgent(AgentBase):
             lambda: networks.tensors() | update.tensors(),
             accelerator,
         )
+        self._influence = Influence(config, networks, actions, device)
         self._on = self._on_replay(update.phases, config.n_step, config.sequence_horizon)
 
     @property
@@ -93,8 +96,6 @@ class OGSPRAgent(AgentBase):
         step = self._on(replay)
         if self.updates % self.config.target_period == 0:
             self._networks.sync_targets()
-            if self.config.reward_scaling == "mean-absolute":
-                self._networks.rescale(replay.mean_absolute_reward())
         step()
         self.updates += 1
 
@@ -103,11 +104,16 @@ class OGSPRAgent(AgentBase):
         return self._fast.cut_off(self._update.phases, replay)
 
     def metrics(self) -> dict[str, float]:
-        """Means since the last call, and the health of the representations now. Waits for the device."""
-        return self._update.metrics()
+        """Means since the last call; now, the health of representations and how much each loss moves them.
+
+        Waits for the device.
+        """
+        replay = self._on.replay if self.updates else None
+        influence = self._influence.measured(replay, self.updates) if replay else self._influence.unknown()
+        return self._update.metrics() | influence
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of both optimisers, from the next update on."""
+        """Learning rate of both optimisers, from the next update on."""
         self._update.set_learning_rate(rate)
 
     def policy_weights(self) -> dict[str, Tensor]:

@@ -1,4 +1,8 @@
-"""Every number of the method. What a field is left at is what the paper says for DMControl."""
+"""Every number of the method. Defaults are those for DeepMind Control.
+
+They come from the paper, and where it is silent or its authors' public code does something else, from that
+code (github.com/sumwailiu/OG-SPR, read for facts): those fields begin with "Code:".
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from typing import Literal
 
 from ogspr.agents.ogspr.adapters import TWO, Adapters
 from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
-from ogspr.errors import require_not_negative, require_positive, require_share
+from ogspr.errors import UserError, require_not_negative, require_positive, require_share
+from ogspr.ops.reduction import Reduction
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"  # and of the actor's
+PIXEL_RANGE = (-0.5, 0.5)  # what bytes 0 and 255 become
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,10 @@ class Sizes:
     """Hidden units of each long-term value, and of the short-term value."""
     policy_hidden: int = 512
     """Hidden units of the policy."""
-    decoder_channels: int = 128
-    """Channels of the decoder's first feature map."""
+    decoder_inputs: int = 128
+    """Code: outputs of the decoder's linear layer, a picture of one pixel."""
+    decoder_channels: tuple[int, int, int] = (64, 64, 32)
+    """Code: channels after each of the decoder's convolutions but the last."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,12 @@ class OGSPRConfig:
     sizes: Sizes = Sizes()
     """Widths of the networks."""
 
+    auxiliary_input: Literal["features", "latent"] = "features"
+    """Code: decoder and short-term value see g(f(s), a), without Adapter 1. latent, as in the paper: they see
+    g(h, a), as the values do."""
+    value_reduction: Reduction = "mean"
+    """Code: the loss of the two values is their mean. sum, as in equation 4: their sum."""
+
     n_step: int = 3
     """Steps of reward in the value target."""
     discount: float = 0.99
@@ -62,28 +76,22 @@ class OGSPRConfig:
     """Updates between two copies to the target networks."""
 
     priority_exponent: float = 0.4
-    """LAP: how much the error counts in sampling."""
+    """LAP: how much the error counts in sampling. 0: replay is uniform (code: on Atari; paper: LAP)."""
     minimum_priority: float = 1.0
     """LAP: errors below this count as this."""
 
     batch_size: int = 256
     """Windows in each of the two batches."""
     learning_rate: float = 3e-4
-    """Of both optimisers."""
+    """Learning rate of both optimisers."""
     weight_decay: float = 1e-4
-    """Of both optimisers."""
+    """Weight decay of both optimisers."""
     clip_norm: float = 20.0
-    """Largest norm of the value network's gradient."""
-    clip_scope: Literal["global", "module"] = "global"
-    """Open in the paper: the norm over the whole value network, or of each module on its own."""
+    """Largest norm of the gradient of the whole value network."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4
     """Pixels by which pictures are shifted at most."""
-    pixel_range: tuple[float, float] = (-0.5, 0.5)
-    """Open in the paper: what bytes 0 and 255 become."""
-    reward_scaling: Literal["none", "mean-absolute"] = "none"
-    """Open in the paper: values in units of reward, or of the mean absolute reward in replay (as in MR.Q)."""
 
     random_steps: int = 10_000
     """Agent steps with uniform random actions, and without updates, at the start."""
@@ -93,15 +101,20 @@ class OGSPRConfig:
     """Standard deviation of the noise on actions in training."""
     gumbel_temperature: float = 10.0
     """Discrete actions: tau of the Gumbel-Softmax."""
-    discrete_noise_scale: float = 1.0
-    """Open in the paper: factor on all action noise where actions are discrete (MR.Q: 0.5)."""
+    sampled_evaluation: bool = False
+    """Discrete actions: evaluation draws them through the Gumbel-Softmax, too (code: on Atari)."""
 
     tolerated_failures: int = 10
     """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
 
     def __post_init__(self) -> None:
         require_share(discount=self.discount)
-        require_not_negative(learning_rate=self.learning_rate)
+        require_not_negative(learning_rate=self.learning_rate, priority_exponent=self.priority_exponent)
+        if self.needs_features and self.sizes.features != self.sizes.latent:
+            raise UserError(
+                f"with auxiliary input features, features and latent must be of one size, got "
+                f"{self.sizes.features} and {self.sizes.latent}; g reads both."
+            )
         require_positive(
             n_step=self.n_step,
             batch_size=self.batch_size,
@@ -115,6 +128,17 @@ class OGSPRConfig:
         """The auxiliary tasks of this variant."""
         possible = (self.observation, self.short_term_value, self.self_prediction)
         return tuple(task for task in possible if task is not None)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the losses that train the value network, by name."""
+        return {VALUE: 1.0} | {task.name: task.weight for task in self.tasks}
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a head sees another z than the values do."""
+        heads = self.observation is not None or self.short_term_value is not None
+        return heads and self.adapters.first_exists and self.auxiliary_input == "features"
 
     @property
     def sequence_horizon(self) -> int:

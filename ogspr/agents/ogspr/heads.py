@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ogspr.nets.mlp import MLP, Linear
+from ogspr.nets.weights import orthogonal
 from ogspr.ops.two_hot import symexp_bins
 
 
@@ -16,7 +17,8 @@ class HeadSizes(NamedTuple):
     representation: int  # Z
     latent: int  # D
     hidden: int
-    decoder_channels: int
+    decoder_inputs: int
+    decoder_channels: tuple[int, int, int]
     frame_shape: tuple[int, int, int]
 
 
@@ -27,7 +29,7 @@ class TwoHotHead(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, bins: int, limit: float) -> None:
         super().__init__()
-        self.logits = MLP((inputs, hidden, bins), nn.functional.elu)
+        self.logits = MLP((inputs, hidden, bins), nn.functional.elu, orthogonal)
         self.register_buffer("bins", symexp_bins(bins, limit), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -50,7 +52,7 @@ class Borrowed(nn.Module):
 def adapter(exists: bool, inputs: int, outputs: int) -> nn.Module:
     """One linear layer, or nothing."""
     if exists:
-        return Linear(inputs, outputs)
+        return Linear(inputs, outputs, orthogonal)
     if inputs != outputs:
         raise ValueError(f"without an adapter the sizes must agree, got {inputs} and {outputs}")
     return nn.Identity()

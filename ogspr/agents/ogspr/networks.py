@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
 from ogspr.agents.ogspr.adapters import Adapters
-from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
+from ogspr.agents.ogspr.config import PIXEL_RANGE, OGSPRConfig, Sizes
 from ogspr.agents.ogspr.heads import HeadSizes
 from ogspr.nets.encoder import ConvEncoder
 from ogspr.nets.mlp import MLP, ParallelMLP
+from ogspr.nets.weights import orthogonal
 from ogspr.types import EnvSpec
 
 _VALUES = 2  # a pair, as in TD3
@@ -25,7 +26,7 @@ class StateActionEncoder(nn.Module):
 
     def __init__(self, latent: int, action_size: int, hidden: int, representation: int) -> None:
         super().__init__()
-        self.mlp = MLP((latent + action_size, hidden, hidden, representation), F.elu)
+        self.mlp = MLP((latent + action_size, hidden, hidden, representation), F.elu, orthogonal)
 
     def forward(self, h: Tensor, action: Tensor) -> Tensor:
         z: Tensor = self.mlp(torch.cat((h, action), 1))
@@ -37,7 +38,7 @@ class Perception(nn.Module):
 
     def __init__(self, image_shape: tuple[int, int, int], sizes: Sizes, adapters: Adapters) -> None:
         super().__init__()
-        self.encoder = ConvEncoder(image_shape, sizes.encoder_channels, sizes.features)
+        self.encoder = ConvEncoder(image_shape, sizes.encoder_channels, sizes.features, orthogonal)
         self.adapter1 = adapters.first(sizes.features, sizes.latent)
 
     def latent(self, images: Tensor) -> Tensor:
@@ -45,12 +46,9 @@ class Perception(nn.Module):
         h: Tensor = self.adapter1(self.encoder(images))
         return h
 
-    def latent_of_stacks(
-        self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int, pixel_range: tuple[float, float]
-    ) -> Tensor:
-        """h of shifted frame stacks in replay: (N, S), (N, 2) -> (N, D)."""
-        h: Tensor = self.adapter1(self.encoder.of_stacks(frames, slots, offsets, pad, pixel_range))
-        return h
+    def features_of_stacks(self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int) -> Tensor:
+        """f of shifted frame stacks in replay: (N, S), (N, 2) -> (N, F)."""
+        return self.encoder.of_stacks(frames, slots, offsets, pad, PIXEL_RANGE)
 
 
 class Core(Perception):
@@ -65,7 +63,7 @@ class Core(Perception):
         )
         hidden = sizes.value_hidden
         value_sizes = (sizes.representation, hidden, hidden, hidden, 1)
-        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu)
+        self.long_term = ParallelMLP(_VALUES, value_sizes, F.elu, orthogonal)
 
     def values(self, z: Tensor) -> Tensor:
         """Q1(z), Q2(z): (B, Z) -> (2, B)."""
@@ -81,15 +79,16 @@ class ValueNetwork(nn.Module):
         sizes = config.sizes
         self.core = Core(spec.observation_shape, action_size, sizes, config.adapters)
         head_sizes = HeadSizes(
-            sizes.representation, sizes.latent, sizes.value_hidden, sizes.decoder_channels, spec.frame_shape
+            sizes.representation,
+            sizes.latent,
+            sizes.value_hidden,
+            sizes.decoder_inputs,
+            sizes.decoder_channels,
+            spec.frame_shape,
         )
         self.heads = nn.ModuleDict(
             {task.name: task.head(head_sizes, config.adapters, self.core.adapter1) for task in config.tasks}
         )
-
-    def parts(self) -> list[nn.Module]:
-        """The modules of the paper."""
-        return [*self.core.children(), *self.heads.children()]
 
 
 class Networks:
@@ -101,24 +100,18 @@ class Networks:
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             torch.manual_seed(seed)
             self.value = ValueNetwork(config, spec, action_size)
-            self.policy = make_policy(config.sizes.latent, config.sizes.policy_hidden, action_size)
+            self.policy = make_policy(
+                config.sizes.latent, config.sizes.policy_hidden, action_size, orthogonal
+            )
         self.value.to(device)
         self.policy.to(device)
         self.target_core = copy.deepcopy(self.value.core).requires_grad_(False)
         self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
-        # Units of the values that learn, and of the target's; 1 unless rewards are scaled.
-        self.scale = torch.ones((), device=device)
-        self.target_scale = torch.ones((), device=device)
 
     def sync_targets(self) -> None:
         """The target networks become copies, in place."""
         copy_parameters(self.target_core, self.value.core)
         copy_parameters(self.target_policy, self.policy)
-        self.target_scale.copy_(self.scale)
-
-    def rescale(self, unit: Tensor) -> None:
-        """From now on values are in units of `unit` (0-d); of 1 where it is zero."""
-        self.scale.copy_(torch.where(unit > 0, unit, torch.ones_like(unit)))
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What has to be saved, by part and name."""
@@ -127,5 +120,4 @@ class Networks:
             "policy": self.policy.state_dict(),
             "target_core": self.target_core.state_dict(),
             "target_policy": self.target_policy.state_dict(),
-            "scales": {"online": self.scale, "target": self.target_scale},
         }

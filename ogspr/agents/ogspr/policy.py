@@ -8,7 +8,7 @@ from torch import nn
 from ogspr.agents.actions import action_kind
 from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.frozen import FrozenPolicy
-from ogspr.agents.ogspr.config import OGSPRConfig
+from ogspr.agents.ogspr.config import PIXEL_RANGE, OGSPRConfig
 from ogspr.agents.ogspr.networks import Perception
 from ogspr.agents.protocol import Accelerator
 from ogspr.types import EnvSpec
@@ -27,7 +27,7 @@ class OGSPRPolicy(FrozenPolicy):
     def __init__(
         self, config: OGSPRConfig, spec: EnvSpec, *, device: torch.device, accelerator: Accelerator
     ) -> None:
-        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
+        actions = action_kind(spec.actions, config.gumbel_temperature)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, config.sizes, config.adapters)
             policy = make_policy(config.sizes.latent, config.sizes.policy_hidden, actions.size)
@@ -36,9 +36,10 @@ class OGSPRPolicy(FrozenPolicy):
             policy,
             parts=policy_parts(perception, policy),
             actions=actions,
-            pixel_range=config.pixel_range,
+            pixel_range=PIXEL_RANGE,
             device=device,
             accelerator=accelerator,
+            sampled=config.sampled_evaluation,
         )
 
 

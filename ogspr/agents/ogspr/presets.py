@@ -14,15 +14,19 @@ _SUITES: dict[str, OGSPRConfig] = {
     "dmc": OGSPRConfig(),
     "atari100k": OGSPRConfig(
         observation=ObservationPrediction(1.0),
-        self_prediction=SelfPrediction(2.0),
+        self_prediction=SelfPrediction(2.0),  # as in the paper; the code's default is 5
+        priority_exponent=0.0,
         random_steps=2_000,
         updates_per_step=2,
         exploration_noise=0.2,
+        sampled_evaluation=True,
     ),
 }
 # What a variant changes.
 _VARIANTS: dict[str, dict[str, Any]] = {
     "ogspr": {},
+    # The paper's text, where its authors' code does something else.
+    "as-written": {"auxiliary_input": "latent", "value_reduction": "sum", "priority_exponent": 0.4},
     "ogspr-op": {"observation": None},
     "ogspr-sp": {"self_prediction": None},
     "ogspr-svp": {"short_term_value": None},

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ogspr.agents.actions import action_kind
 from ogspr.agents.frozen import FrozenRepresentation
-from ogspr.agents.ogspr.config import OGSPRConfig
+from ogspr.agents.ogspr.config import PIXEL_RANGE, OGSPRConfig
 from ogspr.agents.ogspr.networks import Perception, StateActionEncoder
 from ogspr.types import EnvSpec
 
@@ -28,7 +28,7 @@ class OGSPRRepresentation(FrozenRepresentation):
         self, config: OGSPRConfig, spec: EnvSpec, tensors: Mapping[str, Tensor], *, device: torch.device
     ) -> None:
         sizes = config.sizes
-        actions = action_kind(spec.actions, config.gumbel_temperature, config.discrete_noise_scale)
+        actions = action_kind(spec.actions, config.gumbel_temperature)
         with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
             perception = Perception(spec.observation_shape, sizes, config.adapters)
             state_action = StateActionEncoder(
@@ -44,6 +44,6 @@ class OGSPRRepresentation(FrozenRepresentation):
             },
             tensors=tensors,
             actions=actions,
-            pixel_range=config.pixel_range,
+            pixel_range=PIXEL_RANGE,
             device=device,
         )

@@ -21,9 +21,9 @@ class Drawn(NamedTuple):
 class Evidence(NamedTuple):
     """What has been computed by the time the auxiliary losses are taken."""
 
-    z: Tensor  # (B, Z)
+    z: Tensor  # (B, Z), what the values see
+    z_aux: Tensor  # (B, Z), what decoder and short-term value see
     next_frame: Tensor  # o_{t+1}: (B, C, H, W), bytes
-    pixel_range: tuple[float, float]  # that they are scaled to
     short_return: Tensor  # R: (B,)
     sequence_h: Tensor  # (B, D), where each sequence starts
     sequence_actions: Tensor  # (B, K, A)

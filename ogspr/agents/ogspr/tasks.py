@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ogspr.agents.ogspr.adapters import Adapters
 from ogspr.errors import require_middle
-from ogspr.ops.reduction import Reduction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,19 +55,19 @@ class ObservationPrediction:
     horizon: ClassVar[int] = 0
 
     weight: float = 0.1
-    """Of its loss in the sum."""
-    reduction: Reduction = "mean"
-    """Open in the paper: mean or sum over pixels."""
+    """Weight of its loss, which adds up the errors of all pixels (code)."""
 
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:  # noqa: ARG002
         from ogspr.nets.decoder import FrameDecoder
 
-        return FrameDecoder(sizes.representation, sizes.decoder_channels, sizes.frame_shape)
+        return FrameDecoder(
+            sizes.representation, sizes.decoder_inputs, sizes.decoder_channels, sizes.frame_shape
+        )
 
     def loss(self) -> TaskLoss:
         from ogspr.agents.ogspr.losses import frame_loss
 
-        return lambda head, _state_action, seen: frame_loss(head, seen, self.reduction)
+        return lambda head, _state_action, seen: frame_loss(head, seen)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class ShortTermValue:
     horizon: ClassVar[int] = 0
 
     weight: float = 1.0
-    """Of its loss in the sum."""
+    """Weight of its loss."""
     bins: int = 65
     """Bins of the two-hot code."""
     limit: float = 10.0
@@ -106,11 +105,9 @@ class SelfPrediction:
     name: ClassVar[str] = "self_prediction"
 
     weight: float = 5.0
-    """Of its loss in the sum."""
+    """Weight of its loss, for each step the mean over latent dimensions (code)."""
     horizon: int = 5
     """Steps that are predicted."""
-    reduction: Reduction = "mean"
-    """Open in the paper: mean or sum over latent dimensions."""
 
     def head(self, sizes: HeadSizes, adapters: Adapters, adapter1: nn.Module) -> nn.Module:
         return adapters.second(sizes.representation, sizes.latent, adapter1)
@@ -118,6 +115,4 @@ class SelfPrediction:
     def loss(self) -> TaskLoss:
         from ogspr.agents.ogspr.losses import latent_loss
 
-        return lambda head, state_action, seen: latent_loss(
-            head, state_action, seen, self.horizon, self.reduction
-        )
+        return lambda head, state_action, seen: latent_loss(head, state_action, seen, self.horizon)

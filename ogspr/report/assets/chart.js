@@ -287,15 +287,18 @@
   }
 
   function cursorDot(row, frame) {
-    const colour = row.method ? ogspr.methods.look(row.method).colour : 'var(--accent)';
+    const colour = lookOf(row)?.colour ?? 'var(--accent)';
     const place = { cx: fixed(frame.x(row.x)), cy: fixed(frame.y(row.y)), r: 3.5 };
     return svg('circle', { class: 'cursor-dot', ...place, vars: { '--colour': colour } });
   }
 
+  const lookOf = (row) => row.look ?? (row.method ? ogspr.methods.look(row.method) : null);
+
   function readoutContent({ title, rows }) {
     const body = element('div', { class: 'tip-rows' });
     for (const row of rows) {
-      const picture = row.method ? ogspr.methods.swatch(row.method, row.kind) : '';
+      const look = lookOf(row);
+      const picture = look ? ogspr.methods.picture(look, row.kind) : '';
       body.append(
         element('span', { class: 'tip-label' }, picture, row.label),
         element('span', { class: 'tip-value' }, row.text),

@@ -60,7 +60,10 @@
 
   function look(method) {
     know([method]);
-    const index = known.get(method);
+    return nth(known.get(method));
+  }
+
+  function nth(index) {
     // After a whole round of colours the markers are moved on by one, so that no pair comes twice.
     const marker = (index + Math.floor(index / COLOURS)) % MARKERS.length;
     return { index, colour: `var(--method-${index % COLOURS})`, marker: MARKERS[marker] };
@@ -74,8 +77,9 @@
   };
 
   /** A small picture of a method's line, for legends and lists. */
-  function swatch(method, kind = 'ours') {
-    const { colour, marker } = look(method);
+  const swatch = (method, kind = 'ours') => picture(look(method), kind);
+
+  function picture({ colour, marker }, kind = 'ours') {
     return svg(
       'svg',
       { class: 'swatch', viewBox: '0 0 26 12', 'aria-hidden': 'true', vars: { '--colour': colour } },
@@ -83,5 +87,5 @@
     );
   }
 
-  ogspr.methods = { knowAll, look, swatch, names: () => [...known.keys()] };
+  ogspr.methods = { knowAll, look, nth, swatch, picture, names: () => [...known.keys()] };
 })();

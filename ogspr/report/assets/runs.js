@@ -5,6 +5,7 @@
   const { count, duration, mean, number, score, short, steps } = ogspr.numbers;
   const { cell } = ogspr.grid;
   const PLAIN = { index: 0, colour: 'var(--accent)' };
+  const INFLUENCE = 'encoder_gradient_'; // columns that belong in one chart
   const CLOCK = new Set(['agent_steps', 'frames', 'seconds', 'unix_time']);
   const UNITS = [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [1, 'bytes']];
 
@@ -78,7 +79,8 @@
     if (!run) return null;
     const part = (key, title, data, build) => ({ key: `${run.id}:${key}`, wide: true, data, build: () => section(title, build()) });
     const small = (columns, skip) => columns.names.filter((column) => !skip.has(column));
-    const losses = small(run.losses, CLOCK).map((column) => chartPanel(run, run.losses, column, lossModel));
+    const influence = run.losses.names.filter((column) => column.startsWith(INFLUENCE));
+    const losses = small(run.losses, new Set([...CLOCK, ...influence])).map((column) => chartPanel(run, run.losses, column, lossModel));
     const system = systemColumns(run.system).map((column) => chartPanel(run, column.table, column.name, systemModel));
     return {
       title: `${run.task}, ${run.method}, seed ${run.seed}`,
@@ -91,6 +93,7 @@
         ]),
         ...(run.videos.length ? [part('videos', 'Videos', run.videos, () => [element('div', { class: 'videos' }, ...run.videos.map(video))])] : []),
         title('losses', 'Training', losses.length ? '' : 'train.csv has no rows yet.'),
+        ...(influence.length ? [influencePanel(run, influence)] : []),
         ...losses,
         title('system', 'System', system.length ? '' : 'system.csv has no rows yet.'),
         ...system,
@@ -232,6 +235,47 @@
         const value = ys[xs.indexOf(stop)];
         return { title: `${steps(stop)} ${axis}`, rows: [{ label, text: number(value), x: stop, y: value }] };
       },
+    };
+  }
+
+  // ---- how much each loss moves the encoder
+
+  function influencePanel(run, columns) {
+    const used = run.losses.names.filter((one) => columns.includes(one) || CLOCK.has(one));
+    const lines = columns.map((name, i) => ({ name, label: words(name.slice(INFLUENCE.length)), look: ogspr.methods.nth(i) }));
+    return {
+      key: `${run.id}:influence`, wide: true,
+      data: used.map((one) => values(run.losses, one)),
+      build: () => element(
+        'section',
+        { class: 'card' },
+        element('h3', {}, 'Gradient on the encoder, by loss'),
+        element('p', { class: 'card-note' }, 'Norms, each loss times its weight. A loss far below the others has no effect.'),
+        element('p', { class: 'card-note influences' }, ...lines.map(({ label, look }) => element('span', { class: 'method-name' }, ogspr.methods.picture(look), label))),
+        ogspr.charts.chart(() => influenceModel(run.losses, lines), { size: 'large', keep: 'chart:influence' }),
+      ),
+    };
+  }
+
+  /** On a log scale: what matters is whether they are of one order. */
+  function influenceModel(table, lines) {
+    const { xs, name: axis } = positions(table);
+    const drawn = lines.map((line) => ({ ...line, ys: values(table, line.name).map((value) => (value > 0 ? value : null)) }));
+    const label = 'Gradient on the encoder, by loss';
+    const stops = xs.filter((x, i) => x !== null && drawn.some(({ ys }) => ys[i] !== null));
+    if (!stops.length) return { label, message: 'No values yet: they come with the first updates.' };
+    return {
+      label: `${label}. Arrow keys read values.`,
+      title: axis,
+      log: true,
+      xs,
+      ys: drawn.map(({ ys }) => ys),
+      lines: drawn.map(({ ys, look }) => ({ x: xs, y: ys, look: stops.length === 1 ? look : { ...look, marker: null } })),
+      stops,
+      readout: (stop) => ({
+        title: `${steps(stop)} ${axis}`,
+        rows: drawn.map(({ label: name, look, ys }) => ({ label: name, look, text: number(ys[xs.indexOf(stop)]), x: stop, y: ys[xs.indexOf(stop)] })),
+      }),
     };
   }
 

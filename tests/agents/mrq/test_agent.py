@@ -432,9 +432,9 @@ def test_a_policy_acts_as_the_agent_does(kind):
     )
     pictures = np.random.default_rng(0).integers(0, 256, (5, *spec.observation_shape), dtype=np.uint8)
     expected = agent.ask(pictures, agent_steps=10**6, explore=False)()
-    assert not np.array_equal(policy.act(pictures), expected)
+    assert not np.array_equal(policy.act(pictures, np.random.default_rng(0)), expected)
     policy.load_weights(agent.policy_weights())
-    assert np.array_equal(policy.act(pictures), expected)
+    assert np.array_equal(policy.act(pictures, np.random.default_rng(0)), expected)
     assert {name.partition(".")[0] for name in agent.policy_weights()} == {"encoder", "policy"}
 
 

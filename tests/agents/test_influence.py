@@ -1,0 +1,128 @@
+"""Every loss moves the encoder: what would have shown that next-observation prediction was switched off."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ogspr.agents.ogspr import preset, preset_names
+from ogspr.agents.ogspr import tasks as auxiliary
+from ogspr.agents.ogspr.losses import PIXEL_RANGE
+from ogspr.envs import make
+from ogspr.ops.shift import scaled_pixels
+from ogspr.ops.values import squared_error
+from ogspr.replay import Replay, ReplayShape
+from tests.agents.scene import CPU, KINDS, filled_replay, make_agent, make_spec, scramble, small_config
+from tests.agents.states import differing, snapshot
+
+# Of the combined gradient on the encoder. A mean over pixels has 0.0001 on DeepMind Control, 0.003 on Atari.
+SMALLEST_SHARE = 5e-3
+TASKS = {"dmc": "dmc:walker-walk", "atari100k": "atari:Pong"}
+STEPS, UPDATES = 60, 8
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def images(request):
+    """A suite, the spec of one of its tasks, and a replay of random steps in it."""
+    env = make(TASKS[request.param], seed=0)
+    spec, rng = env.spec, np.random.default_rng(0)
+    replay = Replay(ReplayShape(100, spec.frame_shape, spec.frame_stack, spec.actions.vector_size, 5), CPU)
+    replay.begin(env.reset())
+    for _ in range(STEPS):
+        action = spec.actions.sample(rng)
+        vector = action if action.shape else np.eye(spec.actions.vector_size, dtype=np.float32)[action]
+        step = env.step(action)
+        # Pong has no reward in its first steps: a little, so that there are values to learn.
+        replay.add(vector, replace(step, reward=step.reward + 0.1 * float(rng.standard_normal())))
+    env.close()
+    return request.param, spec, replay
+
+
+def influences(config, spec, replay):
+    agent = make_agent(replace(config, batch_size=16), spec)
+    for _ in range(UPDATES):
+        agent.update(replay)
+    prefix = "encoder_gradient_"
+    return {name.removeprefix(prefix): v for name, v in agent.metrics().items() if name.startswith(prefix)}
+
+
+def shares(found):
+    """Of each auxiliary loss, beside the combined gradient."""
+    auxiliary = found.keys() - {"value", "combined"}
+    return {name: found[name] / found["combined"] for name in auxiliary}
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_auxiliary_loss_of_every_preset_moves_the_encoder(name, images):
+    suite, spec, replay = images
+    config = preset(name, suite)
+    found = shares(influences(config, spec, replay))
+    assert found.keys() == {task.name for task in config.tasks}
+    assert all(share > SMALLEST_SHARE for share in found.values()), found
+
+
+def test_the_guard_would_have_caught_a_mean_over_pixels(images, monkeypatch):
+    """The loss that this package had before: 21 168 times smaller on DeepMind Control, 7056 on Atari."""
+
+    def averaged(self):  # noqa: ARG001
+        def loss(head, _state_action, seen):
+            frame = scaled_pixels(seen.next_frame, *PIXEL_RANGE)
+            return squared_error(head(seen.z_aux), frame, torch.ones(len(frame)), "mean")
+
+        return loss
+
+    monkeypatch.setattr(auxiliary.ObservationPrediction, "loss", averaged)
+    suite, spec, replay = images
+    found = shares(influences(preset("ogspr", suite), spec, replay))
+    assert found["observation"] < SMALLEST_SHARE
+
+
+# --- what is measured -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_norms_are_those_of_the_weighted_losses_on_the_encoder(kind):
+    """Of the batch that its own random numbers draw, by plain autograd through the update's functions."""
+    spec = make_spec(kind)
+    agent = make_agent(small_config(kind), spec)
+    scramble(agent)
+    replay = filled_replay(agent, spec)
+    influence = agent._influence
+    found = influence.measured(replay, 7)
+    influence._generator.manual_seed(7)
+    agent.value_network.eval()  # no power iteration
+    terms = influence._forward(influence._forward.sample(replay.peek)).terms
+    encoder = list(agent.value_network.core.encoder.parameters())
+    combined = 0.0
+    for name, weight in agent.config.weights.items():
+        gradients = torch.autograd.grad(weight * terms[name], encoder, retain_graph=True)
+        norm = math.sqrt(sum(g.double().square().sum().item() for g in gradients))
+        assert found[f"encoder_gradient_{name}"] == pytest.approx(norm, rel=1e-4), name
+        combined = combined + weight * terms[name]
+    gradients = torch.autograd.grad(combined, encoder)
+    norm = math.sqrt(sum(g.double().square().sum().item() for g in gradients))
+    assert found["encoder_gradient_combined"] == pytest.approx(norm, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_looks_changes_nothing(kind):
+    """Weights, random numbers, priorities and the power iteration: two agents, one of them watched."""
+    spec = make_spec(kind)
+    watched, other = (make_agent(small_config(kind), spec) for _ in range(2))
+    first, second = (filled_replay(watched, spec) for _ in range(2))
+    for _ in range(3):
+        watched.update(first)
+        other.update(second)
+        watched._influence.measured(first, watched.updates)
+    tensors = (snapshot(watched), snapshot(other))
+    assert not differing(*tensors)
+    assert torch.equal(watched.state_dict()["generator"], other.state_dict()["generator"])
+    assert torch.equal(first.priority, second.priority)
+
+
+def test_before_the_first_update_nothing_is_known():
+    agent = make_agent(small_config("continuous"), make_spec("continuous"))
+    names = [f"encoder_gradient_{name}" for name in (*agent.config.weights, "combined")]
+    assert all(math.isnan(agent.metrics()[name]) for name in names)
