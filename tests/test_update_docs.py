@@ -57,6 +57,20 @@ def test_a_seed_that_two_versions_have_run_is_two_runs(script, tmp_path):
     assert found == {("a" * 7, "100"), ("b" * 7, "300")}
 
 
+def test_nothing_stands_beside_runs_of_an_earlier_method(script, tmp_path):
+    write_runs(tmp_path / "walker", {50_000: 100.0})
+    ((*_, score, each),) = rows(script.learning_earlier(tmp_path, tmp_path))
+    assert (score, each) == ("100", "100")
+
+
+def test_what_is_to_be_run_is_a_command_with_what_its_score_is_compared_with(script):
+    table = script.planned()
+    command, *_ = table.splitlines()
+    assert command == "    ogspr train dmc:walker-walk --preset ogspr --seeds 1 2 --agent-steps 100000"
+    row, *_ = rows(table)
+    assert row[:4] == ["dmc:walker-walk", "OG-SPR", "100000", "856 ± 100"]
+
+
 def test_others_are_shown_at_the_very_step_or_not_at_all(script):
     assert script.published_score("MR.Q", "dmc:walker-walk", 50_000) == "568 ± 81"
     assert script.published_score("TD-MPC2", "dmc:walker-walk", 50_000) == "464"
@@ -69,8 +83,8 @@ def test_every_run_has_a_line_and_a_mean_over_the_steps_that_all_have_reached(sc
         tmp_path / "old", {5000: 10.0, 10_000: 20.0, 15_000: 1.0}, {5000: 30.0, 10_000: 40.0, 15_000: 3.0}
     )
     write_runs(tmp_path / "new", {5000: 50.0, 10_000: 70.0})
-    versions = script.Versions({"old": "all", "new": "none"}, (5000, 10_000, 15_000))
-    assert [row[2:] for row in rows(script.each_run(versions))] == [
+    folders = {tmp_path / "old": "all", tmp_path / "new": "none"}
+    assert [row[2:] for row in rows(script.each_run(folders, (5000, 10_000, 15_000)))] == [
         ["1", "10", "20", "1", "15"],
         ["2", "30", "40", "3", "35"],
         ["mean", "20", "30", "2", "25"],
@@ -113,25 +127,3 @@ def test_cost_and_memory_by_size(script):
     table = script.bench_sizes_table([sizes | memory, sizes | memory | {"replay_bytes": "9e9"}])
     assert cells(table[2]) == ["256", "100", "2.50", "1.00", "3 G", "0.50"]
     assert cells(table[-1]) == ["1.00 GB", "2.00 GB", "3.00 GB"]
-
-
-def test_a_picture_shows_a_seed_that_was_run_twice_twice(script, tmp_path, monkeypatch):
-    shown = []
-
-    def task_curves(grid, tasks):
-        shown.append((grid, tasks))
-        return FakeFigure()
-
-    monkeypatch.setattr(script, "task_curves", task_curves)
-    monkeypatch.setattr(script, "picture_source", str)
-    for name in ("one", "two"):
-        write_runs(tmp_path / "learning" / name, {5000: 10.0})
-    script.draw(tmp_path / "learning", "dmc", tmp_path / "picture.png")
-    ((grid, tasks),) = shown
-    assert tasks == ["dmc:walker-walk"]
-    assert len(grid.runs) == 2
-
-
-class FakeFigure:
-    def savefig(self, *_arguments, **_options):
-        """Nobody looks at it."""
