@@ -14,6 +14,7 @@ from ogspr.envs import make
 from ogspr.ops.shift import scaled_pixels
 from ogspr.ops.values import squared_error
 from ogspr.replay import Replay, ReplayShape
+from ogspr.train.recipes import recipe
 from tests.agents.scene import CPU, KINDS, filled_replay, make_agent, make_spec, scramble, small_config
 from tests.agents.states import differing, snapshot
 
@@ -26,7 +27,10 @@ STEPS, UPDATES = 60, 8
 @pytest.fixture(scope="module", params=TASKS)
 def images(request):
     """A suite, the spec of one of its tasks, and a replay of random steps in it."""
-    env = make(TASKS[request.param], seed=0)
+    return request.param, *random_steps(make(TASKS[request.param], seed=0))
+
+
+def random_steps(env):
     spec, rng = env.spec, np.random.default_rng(0)
     replay = Replay(ReplayShape(100, spec.frame_shape, spec.frame_stack, spec.actions.vector_size, 5), CPU)
     replay.begin(env.reset())
@@ -37,7 +41,7 @@ def images(request):
         # Pong has no reward in its first steps: a little, so that there are values to learn.
         replay.add(vector, replace(step, reward=step.reward + 0.1 * float(rng.standard_normal())))
     env.close()
-    return request.param, spec, replay
+    return spec, replay
 
 
 def influences(config, spec, replay):
@@ -60,6 +64,13 @@ def test_every_auxiliary_loss_of_every_preset_moves_the_encoder(name, images):
     config = preset(name, suite)
     found = shares(influences(config, spec, replay))
     assert found.keys() == {task.name for task in config.tasks}
+    assert all(share > SMALLEST_SHARE for share in found.values()), found
+
+
+def test_every_auxiliary_loss_of_the_preset_for_a_cpu_moves_the_encoder():
+    task = TASKS["dmc"]
+    options = recipe("small", task)
+    found = shares(influences(options.agent, *random_steps(make(task, seed=0, options=options.env))))
     assert all(share > SMALLEST_SHARE for share in found.values()), found
 
 

@@ -107,6 +107,12 @@ class OGSPRPupil(Pupil):
         z: Tensor = core.state_action(core.latent(self.image(state)), self.vector(action))
         return z
 
+    def grounded(self, state: int, action: Action) -> Tensor:
+        """z_aux, which decoder and short-term value see: (1, Z)."""
+        core = self.agent.value_network.core
+        z: Tensor = core.state_action(core.encoder(self.image(state)), self.vector(action))
+        return z
+
     def values(self, state: int, action: Action) -> list[float]:
         values: Tensor = self.agent.value_network.core.values(self.representation(state, action))
         return values[:, 0].tolist()
@@ -151,12 +157,12 @@ def test_auxiliary_heads_know_what_comes_next(chain):
     frames = torch.stack([chain.scaled(picture(state)) for state in states])
     latents = torch.cat([agent.target_core.latent(chain.image(state)) for state in states])
     for place, state in enumerate(world.states):
-        z = chain.representation(state, action)
-        assert nearest(heads["observation"](z), frames) == place + 1
+        z, grounded = chain.representation(state, action), chain.grounded(state, action)
+        assert nearest(heads["observation"](grounded), frames) == place + 1
         assert nearest(heads["self_prediction"](z), latents) == place + 1
         short_return = world.value(state, action) if len(world.states) - place <= 3 else 0.0
         code = two_hot(torch.tensor([short_return]), heads["short_term_value"].bins)
-        misplaced = (heads["short_term_value"](z).softmax(1) - code).abs().sum() / 2
+        misplaced = (heads["short_term_value"](grounded).softmax(1) - code).abs().sum() / 2
         assert misplaced <= MISPLACED_TOLERANCE
 
 
