@@ -1,4 +1,8 @@
-"""Networks of the DrQ kind: ReLU and no normalisation between layers, orthogonal weights, zero biases."""
+"""Networks of the DrQ kind: ReLU and no normalisation between layers, orthogonal weights, zero biases.
+
+Layers are made as others are and become orthogonal then: the random numbers, and so the weights of a seed, stay
+those of the runs in results/.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +66,8 @@ class Trunk(nn.Module):
 
     def __init__(self, inputs: int, features: int) -> None:
         super().__init__()
-        self.linear = Linear(inputs, features, orthogonal)
+        self.linear = Linear(inputs, features)
+        orthogonal(self.linear.weight, self.linear.bias)
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,7 +79,9 @@ class ReLUMLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Linear(a, b, orthogonal) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(sizes))
+        for layer in cast(Sequence[Linear], self.layers):
+            orthogonal(layer.weight, layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return _through(self.layers, x)
@@ -86,7 +93,10 @@ class ParallelReLUMLP(nn.Module):
     def __init__(self, members: int, sizes: Sequence[int]) -> None:
         super().__init__()
         self.members = members
-        self.layers = nn.ModuleList(ParallelLinear(members, a, b, orthogonal) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(ParallelLinear(members, a, b) for a, b in pairwise(sizes))
+        for layer in cast(Sequence[ParallelLinear], self.layers):
+            for weight, bias in zip(layer.weight.detach(), layer.bias.detach(), strict=True):
+                orthogonal(weight.T, bias)  # a linear layer's weight is (out, in)
 
     def forward(self, x: Tensor) -> Tensor:
         return _through(self.layers, x.expand(self.members, *x.shape))
