@@ -1,8 +1,38 @@
 """Visual reinforcement learning with observation-grounded self-predictive representations."""
 
+# Everything else is imported when it is asked for: `python -m ogspr` reads this file while modules are still
+# looked for in the current folder first. `ogspr.__main__` ends that.
 from ogspr._version import __version__
-from ogspr.envs import make as make_env
-from ogspr.errors import UserError
-from ogspr.loading import TrainedAgent, load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ogspr.envs import make as make_env
+    from ogspr.errors import UserError
+    from ogspr.loading import TrainedAgent, load
 
 __all__ = ["TrainedAgent", "UserError", "__version__", "load", "make_env"]
+
+_OFFERED = {
+    "TrainedAgent": ("ogspr.loading", "TrainedAgent"),
+    "UserError": ("ogspr.errors", "UserError"),
+    "load": ("ogspr.loading", "load"),
+    "make_env": ("ogspr.envs", "make"),
+}
+_PARTS = ("envs", "errors", "loading", "types")  # `import ogspr` is enough to use these, too
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _PARTS:
+        return import_module(f"ogspr.{name}")
+    if name not in _OFFERED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _OFFERED[name]
+    found: object = getattr(import_module(module), attribute)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OFFERED, *_PARTS})

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ import tyro
 from ogspr._version import __version__
 from ogspr.bench.options import KernelBench, SharingBench, TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
+from ogspr.envs.trust import current_folder_ignored, refuse_ignored_environment
 from ogspr.errors import UserError, unknown
 from ogspr.records.console import discard_lost_output, make_console
 from ogspr.train.execution import Mode
@@ -41,7 +43,9 @@ def main() -> None:
     # What is small is still unprinted now, and Python would complain at its end about a reader that has gone.
     atexit.register(discard_lost_output)
     try:
-        sys.exit(_dispatch(sys.argv[1:]))
+        refuse_ignored_environment()
+        with current_folder_ignored():
+            sys.exit(_dispatch(sys.argv[1:]))
     except UserError as error:
         print(f"{_PROGRAM}: error: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
@@ -145,7 +149,7 @@ def train() -> int:
 
 def _train(arguments: list[str]) -> int:
     """In two looks: the preset, the task and the file decide what the defaults of all other options are."""
-    from ogspr.commands.train import TrainCommand, defaults
+    from ogspr.commands.train import TrainCommand, defaults, with_task
     from ogspr.commands.train import train as run
 
     config, resume = _value_of("--config", arguments), _value_of("--resume", arguments)
@@ -155,21 +159,23 @@ def _train(arguments: list[str]) -> int:
     # Which options there are depends on the preset: who is sent to the help should find them there.
     program = f"{_PROGRAM} train" + (f" --preset {preset}" if preset else "")
 
-    def parsed(task: str) -> Any:
+    def parsed(task: str) -> tuple[Any, Any]:
         base = defaults(task, preset, *paths)
         kind: Any = TrainCommand[type(base.options.agent)]  # type: ignore[misc]
-        return base.task, tyro.cli(
+        return base, tyro.cli(
             kind,
             prog=program,
             description=_TRAIN_DESCRIPTION,
-            default=base,
+            default=replace(base, task=""),  # what is there afterwards stood on the command line
             args=arguments,
             config=(tyro.conf.AvoidSubcommands,),
         )
 
-    assumed, command = parsed(_likely_task(arguments))
-    if command.task != assumed:  # it stood where nobody looked for it
-        _, command = parsed(command.task)
+    assumed = _likely_task(arguments)
+    base, command = parsed(assumed)
+    if command.task != assumed:  # it stood where nobody looked for it, or that was the value of an option
+        base, command = parsed(command.task)
+    command = with_task(command, base.task)
     return _until_stopped(lambda: run(command, make_console()))
 
 

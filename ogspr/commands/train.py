@@ -6,6 +6,7 @@ Torch is imported when all words are known to be right: help and mistakes need n
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from ogspr.agents.methods import check_revision
 from ogspr.envs import check_task, is_own_code, trusted_task
+from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
@@ -58,17 +60,30 @@ class TrainCommand(Generic[ConfigT]):
 
 
 def defaults(task: str, preset: str | None, config: Path | None, resume: Path | None) -> TrainCommand[Any]:
-    """What holds where the command line says nothing: of a run, or of a preset and a file."""
+    """What holds where the command line says nothing: of a run, or of a preset and a file.
+
+    Its task is that of the run, else `task`, else that of the file; whether a file may, `with_task` decides.
+    """
     if resume is not None:
         if config is not None:
             raise UserError("--resume goes on with the settings of the run; leave --config out.")
-        return _of_run(resume, task or None)
+        return _of_run(resume)
     given = _settings_file(config) if config is not None else _SettingsFile()
     name = preset or given.preset or DEFAULT_PRESET
-    if not task and given.task:
-        task = trusted_task(given.task, None, config, f"ogspr train {{}} --config {config}")
+    task = task or given.task
     options = changed(recipe(name, task), given.options, str(config))
     return TrainCommand(options, task=task, preset=name, seeds=given.seeds, config=config)
+
+
+def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
+    """The command with the task of its run or file, unless that is code which only the file has named."""
+    if command.resume is not None:
+        how = f"ogspr train {{}} --resume {command.resume}"
+        return replace(command, task=trusted_task(default, command.task or None, command.resume, how))
+    if command.config is not None and not command.task and default:
+        how = f"ogspr train {{}} --config {command.config}"
+        return replace(command, task=trusted_task(default, None, command.config, how))
+    return command
 
 
 def train(command: TrainCommand[Any], console: Console) -> list[Run]:
@@ -88,7 +103,10 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     stop = StopRequest()
     display = FragileDisplay(make_display(console, quiet=command.quiet), lost=stop.hang_up)
     try:
-        with stop.listening():
+        for line in _services_of_file(command):
+            display.warning(line)
+        # Of programs that are not the command, too: torch's compiler asks Python about the processor.
+        with current_folder_ignored(), stop.listening():
             session = Session(request, Spectator(display, request), stop)
             runs = session.run()
         if session.failed:
@@ -101,6 +119,21 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     finally:
         display.close()
     return runs
+
+
+def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
+    """Where numbers will go because a file says so, which may be somebody else's."""
+    file = command.resume or command.config
+    if file is None:
+        return
+    said = defaults(command.task, command.preset, command.config, command.resume).options.keep
+    for option, service in (("wandb", "Weights & Biases"), ("trackio", "trackio")):
+        project = getattr(command.options.keep, option)
+        if project is not None and project == getattr(said, option):
+            yield (
+                f"the numbers of this run go to the project {project!r} of {service}, "
+                f"because {file} says so; --keep.{option} None prevents that."
+            )
 
 
 def _check(command: TrainCommand[Any]) -> None:
@@ -142,12 +175,12 @@ def _scores(run: Run) -> str:
     return f"score {score_text(progress.last_score)}, best {score_text(progress.best_score)}"
 
 
-def _of_run(path: Path, task: str | None) -> TrainCommand[Any]:
+def _of_run(path: Path) -> TrainCommand[Any]:
     folder = RunFolder(path)
     config = read_config(folder)
     return TrainCommand(
         config.train_options(str(folder.config)),
-        task=trusted_task(config.task, task, path, f"ogspr train {{}} --resume {path}"),
+        task=config.task,
         preset=config.preset,
         seeds=(config.seed,),
         resume=path,

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ogspr.envs import gl_probe
 from ogspr.errors import UserError, unknown
 
 BACKENDS = ("egl", "osmesa", "glfw")  # in the order in which they are tried
@@ -161,7 +162,8 @@ def _probe(candidate: _Candidate) -> tuple[Backend | None, str]:
 
 def _run_probe(arguments: list[str], variables: dict[str, str]) -> tuple[dict[str, Any] | None, str]:
     """What the probe printed, or None and why: a crash of the driver ends the probe, not us."""
-    command = [sys.executable, "-m", "ogspr.envs.gl_probe", *arguments]
+    # -P: neither the folder of the file nor the current one is a place to look for mujoco.
+    command = [sys.executable, "-P", gl_probe.__file__, *arguments]
     try:
         done = subprocess.run(
             command,

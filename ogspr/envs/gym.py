@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ogspr.envs import gl
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.protocol import RawStep
+from ogspr.envs.trust import trust
 from ogspr.errors import SnapshotError, UserError, unknown
 from ogspr.types import (
     Action,
@@ -31,14 +32,19 @@ def check(_env_id: str, options: EnvOptions) -> None:
     options.refuse_except("gymnasium", "image_size", "frame_stack", "action_repeat")
 
 
+def names_module(env_id: str) -> bool:
+    """Whether it is Gymnasium's `module:id`: that module is imported, and registers the environment."""
+    return ":" in env_id
+
+
 def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
     """The frame source for `gym:<id>`."""
     import gymnasium
 
-    module, _, registered_id = env_id.rpartition(":")  # gymnasium's own way to name what registers an id
+    module, _, registered_id = env_id.rpartition(":")
     try:
-        if module:
-            importlib.import_module(module)
+        if names_module(env_id):
+            _import(module, env_id)
         registered = gymnasium.spec(registered_id)
     except gymnasium.error.Error:
         hint = "Atari games are atari:<Game>." if registered_id.startswith("ALE/") else ""
@@ -47,6 +53,16 @@ def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
         raise UserError(f"gym:{env_id}: the module {error.name} is not installed.") from None
     backend = gl.activate() if "mujoco" in str(registered.entry_point) else None
     return GymnasiumSource(f"gym:{env_id}", _make_rendering(env_id), seed, options, backend)
+
+
+def _import(module: str, env_id: str) -> None:
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise UserError(
+            f"gym:{env_id}: '{module}' is no module; expected gym:<id> or gym:<module.path>:<id>."
+        )
+    trust(parts[0])
+    importlib.import_module(module)
 
 
 def _make_rendering(env_id: str) -> Any:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from ogspr.envs import atari, dmc, gl, gym
@@ -17,6 +14,7 @@ from ogspr.envs.options import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
 from ogspr.envs.tasks import known_tasks
+from ogspr.envs.trust import can_be_found, hidden, trust
 from ogspr.envs.worker import InProcess, WorkerEnvironment
 from ogspr.errors import UserError, unknown
 
@@ -85,12 +83,13 @@ def launch(
 
 
 def is_own_code(task: str) -> bool:
-    """Whether a task is a Python function of somebody's, and none of the suites'."""
-    return task.partition(":")[0] not in _SUITES
+    """Whether a task names a Python module: that of a function, or one that Gymnasium imports for it."""
+    suite, _, rest = task.partition(":")
+    return suite not in _SUITES or (suite == "gym" and gym.names_module(rest))
 
 
 def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
-    """The task that a file names. One that is a Python function runs only if the user names it too.
+    """The task that a file names. One that names a Python module is run only if the user names it too.
 
     Args:
         given: What the user names.
@@ -137,11 +136,9 @@ def _from_factory(module_name: str, factory_name: str, seed: int, options: EnvOp
 
 
 def _find_factory(module_name: str, factory_name: str) -> Callable[..., Any]:
-    # As `python -m` does: a module in the folder the user works in can be named.
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     _check_module(module_name)
+    package = module_name.partition(".")[0]
+    trust(package)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -151,26 +148,22 @@ def _find_factory(module_name: str, factory_name: str) -> Callable[..., Any]:
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         callables = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise unknown(f"factory in {module_name}", factory_name, callables)
+        raise unknown(f"factory in {module_name}", factory_name, callables, hint=hidden(package))
     return factory  # type: ignore[no-any-return]
 
 
 def _check_module(name: str) -> None:
     """Looks for the module, or for the package it is in, and executes nothing."""
     parts = name.split(".")
-    if not all(part.isidentifier() for part in parts) or not _can_be_found(parts[0]):
+    if not all(part.isidentifier() for part in parts) or not can_be_found(parts[0]):
         raise _unknown_module(name)
-
-
-def _can_be_found(package: str) -> bool:
-    if package in sys.modules or find_spec(package) is not None:
-        return True
-    return PathFinder.find_spec(package, [str(Path.cwd())]) is not None
 
 
 def _unknown_module(name: str) -> UserError:
     file = PurePath(name)
-    if file.suffix == ".py":
+    if "/" not in name and (elsewhere := hidden(name.partition(".")[0])):
+        hint = elsewhere
+    elif file.suffix == ".py":
         hint = f"A file of your own goes by its module: {'.'.join(file.with_suffix('').parts)}:factory."
     else:
         hint = "Own factories are module.path:factory, looked for in this folder and on Python's path."

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from ogspr.envs.cleanup import close_at_exit
 from ogspr.envs.protocol import Environment
+from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import UserError
 from ogspr.types import Action, EnvSpec, Snapshot, TimeStep
 
@@ -119,15 +120,15 @@ class WorkerEnvironment:
         self._pipe_in_use = False
         self._closed = False
         self._asked_to_close = False
-        with _deaf_to_signals():  # Python's own helper process, which the semaphores would start
-            resource_tracker.ensure_running()
+        with _deaf_to_signals(), current_folder_ignored():
+            resource_tracker.ensure_running()  # Python's own process, which the semaphores would start
         self._request = context.Semaphore(0)
         self._response = context.Semaphore(0)
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve, args=(build, theirs, self._request, self._response), name=name, daemon=True
         )
-        with _deaf_to_signals():
+        with _deaf_to_signals(), current_folder_ignored():
             self._process.start()
         theirs.close()
         close_at_exit(self)

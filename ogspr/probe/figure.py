@@ -10,6 +10,7 @@ from typing import Any
 from ogspr.analysis.probing import NEXT_STATE, STATE, TITLES
 from ogspr.analysis.statistics import Estimate
 from ogspr.probe.results import Summary
+from ogspr.records.drawing import load_matplotlib
 from ogspr.records.files import writing
 
 FORMATS = (".png", ".pdf")
@@ -21,6 +22,7 @@ _LETTERS = 24  # in a line of the name of a method
 
 def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
     """One panel for each loss, a bar for each method; beside the csv file, as PNG and PDF."""
+    load_matplotlib()
     from matplotlib.figure import Figure
 
     methods = list(dict.fromkeys(summary.method for summary in summaries))

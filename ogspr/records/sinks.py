@@ -71,6 +71,8 @@ class WeightsAndBiases:
             config=settings,
             resume="allow",
             reinit="create_new",
+            # It would ask git about the current folder, where a repository can name programs for git to run.
+            settings={"disable_git": True},
         )
         # An evaluation arrives after later rows of the log; by its own count, steps may not go back.
         self._run.define_metric("agent_steps")
@@ -109,6 +111,7 @@ def known(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
 
 
 def _optional(module: str, option: str) -> Any:
-    if find_spec(module) is None:
+    found = find_spec(module)
+    if found is None or found.origin is None:  # a folder of that name, such as wandb leaves behind
         raise UserError(f"{option} needs one more package: pip install {module}.")
     return import_module(module)

@@ -16,6 +16,7 @@ from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect
 from ogspr.analysis.wording import counted
 from ogspr.errors import UserError, require_positive
+from ogspr.records.drawing import load_matplotlib
 from ogspr.records.files import make_folder, write_csv, writing, written_whole
 from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
 from ogspr.report.compose import make_document
@@ -99,6 +100,7 @@ def write_table(table: Table, folder: Path) -> None:
 
 
 def _write_figures(report: Report, folder: Path) -> int:
+    load_matplotlib()
     from ogspr.report.figures import KINDS, figures, save  # matplotlib takes a second to import
 
     _remove(folder, (f"{kind}-*.{ending}" for kind in KINDS for ending in ("png", "pdf")))
