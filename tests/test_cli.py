@@ -255,7 +255,10 @@ def test_atari_works_without_opengl(tmp_path):
         ("train dmc:walker-walk --evaluation.environments 20", "20 evaluation environments for 10 episodes"),
         ("train dmc:walker-walk --keep.checkpoint-minutes 0", "checkpoint minutes must be above 0"),
         ("train --resume nowhere", "nowhere is no run"),
-        ("train --resume results/learning/walker-walk-mrq", "did you mean results/learning/walker-walk-mrq/seed-1?"),
+        (
+            "train --resume results/learning/walker-walk-mrq",
+            "did you mean results/learning/walker-walk-mrq/seed-1",
+        ),
         ("train --resume nowhere --config a.toml", "leave --config out"),
         ("train --config {code}", "would run the code mine:make"),
         ("train dmc:walker-walk --config {seeds}", "seeds: expected"),

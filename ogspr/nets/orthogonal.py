@@ -1,7 +1,7 @@
 """Networks of the DrQ kind: ReLU and no normalisation between layers, orthogonal weights, zero biases.
 
-Layers are made as others are and become orthogonal then: the random numbers, and so the weights of a seed, stay
-those of the runs in results/.
+Layers are made as others are and become orthogonal then: so the weights of a seed stay those of the runs in
+results/.
 """
 
 from __future__ import annotations
