@@ -7,7 +7,7 @@ from typing import Any
 
 from ogspr.agents.methods import METHODS, method_with_preset
 from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
-from ogspr.agents.ogspr.tasks import SelfPrediction
+from ogspr.agents.ogspr.tasks import ObservationPrediction, SelfPrediction
 from ogspr.envs import EnvOptions
 from ogspr.errors import unknown
 from ogspr.records.structure import changed
@@ -40,6 +40,7 @@ def small(task: str) -> TrainOptions[OGSPRConfig]:
     """
     config = replace(
         preset("ogspr"),
+        observation=ObservationPrediction(1.0),  # the sum is over fewer pixels
         sizes=Sizes(16, 128, 128, 128, 128, 128, 128, 32, (32, 32, 16)),
         self_prediction=SelfPrediction(horizon=2),
         batch_size=32,
