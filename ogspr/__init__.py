@@ -6,17 +6,33 @@ from ogspr._version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ogspr.callbacks import Callback, Evaluated, StopTraining
     from ogspr.envs import make as make_env
+    from ogspr.envs.gym_view import make_gym
     from ogspr.errors import UserError
     from ogspr.loading import TrainedAgent, load
 
-__all__ = ["TrainedAgent", "UserError", "__version__", "load", "make_env"]
+__all__ = [
+    "Callback",
+    "Evaluated",
+    "StopTraining",
+    "TrainedAgent",
+    "UserError",
+    "__version__",
+    "load",
+    "make_env",
+    "make_gym",
+]
 
 _OFFERED = {
+    "Callback": ("ogspr.callbacks", "Callback"),
+    "Evaluated": ("ogspr.callbacks", "Evaluated"),
+    "StopTraining": ("ogspr.callbacks", "StopTraining"),
     "TrainedAgent": ("ogspr.loading", "TrainedAgent"),
     "UserError": ("ogspr.errors", "UserError"),
     "load": ("ogspr.loading", "load"),
     "make_env": ("ogspr.envs", "make"),
+    "make_gym": ("ogspr.envs.gym_view", "make_gym"),
 }
 _PARTS = ("envs", "errors", "loading", "types")  # `import ogspr` is enough to use these, too
 

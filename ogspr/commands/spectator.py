@@ -1,12 +1,15 @@
-"""What `ogspr train` shows of a session while it goes on."""
+"""What `ogspr train` shows of a session while it goes on, and what callbacks of a program hear of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from ogspr.callbacks import Callback, Evaluated
 from ogspr.records.display import Display, RunStatus
 from ogspr.train.evaluation import Evaluation
 from ogspr.train.session import Audience, Request, Run
+from ogspr.train.signals import StopRequest
 
 
 class Spectator(Audience):
@@ -35,6 +38,65 @@ class Spectator(Audience):
 
     def round(self, runs: Sequence[Run]) -> None:
         self._display.show([_status(run, self._random_steps) for run in runs])
+
+
+class Announcer(Spectator):
+    """A spectator that passes everything on to callbacks, too.
+
+    After one has raised something none is called again, and everything is saved, as if somebody had asked for
+    the end. `error` is what was raised.
+    """
+
+    def __init__(
+        self, display: Display, request: Request, callbacks: Sequence[Callback], stop: StopRequest
+    ) -> None:
+        super().__init__(display, request)
+        self.runs: Sequence[Run] = ()  # those that had not failed when they were last seen
+        self.error: Exception | None = None
+        self._callbacks = callbacks
+        self._stop = stop
+        self._logged: dict[int, object] = {}  # the row of each run that callbacks know of
+
+    def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:
+        super().evaluation(seed, evaluation, best)
+        occasion = evaluation.occasion
+        scores = tuple(episode.score for episode in evaluation.episodes)
+        over = Evaluated(seed, occasion.agent_steps, occasion.frames, scores, evaluation.mean_score, best)
+        self._tell(lambda callback: callback.on_evaluation(over))
+
+    def round(self, runs: Sequence[Run]) -> None:
+        super().round(runs)
+        if not self.runs:
+            self._tell(lambda callback: callback.on_start([run.config.seed for run in runs]))
+        self.runs = list(runs)
+        self._tell(
+            lambda callback: callback.on_step(
+                {run.config.seed: run.trainer.progress.agent_steps for run in runs}
+            )
+        )
+        for run in runs:
+            seed, row = run.config.seed, run.trainer.latest
+            if row and self._logged.get(seed) is not row:
+                self._logged[seed] = row
+                self._tell(partial(_tell_row, seed, row))
+
+    def end(self, runs: Sequence[Run]) -> None:
+        """Training is over."""
+        self._tell(lambda callback: callback.on_end([run.config.seed for run in runs]))
+
+    def _tell(self, call: Callable[[Callback], None]) -> None:
+        for callback in self._callbacks:
+            if self.error is not None:
+                return
+            try:
+                call(callback)
+            except Exception as error:
+                self.error = error
+                self._stop.ask()
+
+
+def _tell_row(seed: int, row: Mapping[str, float], callback: Callback) -> None:
+    callback.on_log(seed, dict(row))
 
 
 def _status(run: Run, random_steps: int) -> RunStatus:

@@ -6,7 +6,7 @@ Torch is imported when all words are known to be right: help and mistakes need n
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -15,6 +15,7 @@ import tyro
 from rich.console import Console
 
 from ogspr.agents.methods import check_revision
+from ogspr.callbacks import Callback, StopTraining
 from ogspr.envs import check_task, is_own_code, trusted_task
 from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import UserError
@@ -86,10 +87,10 @@ def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
     return command
 
 
-def train(command: TrainCommand[Any], console: Console) -> list[Run]:
+def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Callback] = ()) -> Sequence[Run]:
     """Trains to the end, or until somebody stops it; the runs as they ended."""
     _check(command)
-    from ogspr.commands.spectator import Spectator
+    from ogspr.commands.spectator import Announcer
     from ogspr.train.session import Request, Session
 
     request = Request(
@@ -102,20 +103,29 @@ def train(command: TrainCommand[Any], console: Console) -> list[Run]:
     )
     stop = StopRequest()
     display = FragileDisplay(make_display(console, quiet=command.quiet), lost=stop.hang_up)
+    announcer = Announcer(display, request, callbacks, stop)
     try:
         for line in _services_of_file(command):
             display.warning(line)
         # Of programs that are not the command, too: torch's compiler asks Python about the processor.
         with current_folder_ignored(), stop.listening():
-            session = Session(request, Spectator(display, request), stop)
+            session = Session(request, announcer, stop)
             runs = session.run()
         if session.failed:
             raise RunsFailed("; ".join(session.failed))
         for run in runs:
             display.line(f"{run.folder.path} is done: {_scores(run)}")
+        announcer.end(runs)
+        if announcer.error is not None and not isinstance(announcer.error, StopTraining):
+            raise announcer.error
     except Stopped as stopped:
-        display.line(f"stopped by {stopped}; {_how_to_go_on(request)}")
-        raise
+        if announcer.error is None:
+            display.line(f"stopped by {stopped}; {_how_to_go_on(request)}")
+            raise
+        if not isinstance(announcer.error, StopTraining):
+            raise announcer.error from None
+        display.line(f"stopped by a callback; {_how_to_go_on(request)}")
+        return announcer.runs
     finally:
         display.close()
     return runs

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -38,6 +39,9 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python lets no other thread hear signals
+            return
         # What is ignored was meant to be: `nohup` does that to SIGHUP.
         self._listening_to = {one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
         before = {number: signal.signal(number, self._hear) for number in self._listening_to}
@@ -57,6 +61,11 @@ class StopRequest:
             yield
         finally:
             self._at_once = False
+
+    def ask(self) -> None:
+        """Asks for the end from inside the process, as SIGTERM does; never ends at once."""
+        if self._number is None:
+            self._number, self._heard_at = signal.SIGTERM, time.monotonic()
 
     def hang_up(self) -> None:
         """Asks for the end as a terminal does that is closed, unless such signals are ignored.

@@ -1,0 +1,109 @@
+"""Training from Python: `runs = ogspr.train("dmc:walker-walk", seeds=[1, 2])`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ogspr.callbacks import Callback
+from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, defaults, with_task
+from ogspr.commands.train import train as run_command
+from ogspr.records.console import make_console
+from ogspr.records.curve import mean_scores
+from ogspr.records.structure import changed, plain
+
+if TYPE_CHECKING:
+    from ogspr.loading import TrainedAgent
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that `train` has made, or gone on with."""
+
+    folder: Path
+    task: str
+    seed: int
+    agent_steps: int
+    scores: dict[int, float] = field(repr=False)
+    """Mean score of every evaluation, by agent step."""
+
+    @property
+    def score(self) -> float | None:
+        """Mean score of the last evaluation; None before the first."""
+        return self.scores[max(self.scores)] if self.scores else None
+
+    @property
+    def best_score(self) -> float | None:
+        return max(self.scores.values(), default=None)
+
+    def load(self, policy: str = "best", *, device: str = "cpu", seed: int = 0) -> TrainedAgent:
+        """Its policy, `best` or `last`, as `ogspr.load` gives it."""
+        from ogspr.loading import load
+
+        return load(self.folder, policy=policy, device=device, seed=seed)
+
+
+def train(
+    task: str = "",
+    *,
+    preset: str = "",
+    seeds: Iterable[int] = (),
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    config: str | Path | None = None,
+    allow_changes: bool = False,
+    callbacks: Sequence[Callback] = (),
+    quiet: bool = False,
+    **options: Any,
+) -> list[TrainedRun]:
+    """What `ogspr train` does: trains, saves, and goes on with runs that exist already.
+
+    Args:
+        task: dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory.
+        preset: Where all options start from; if left out, ogspr.
+        seeds: One run for each, side by side on one device; if left out, 0.
+        out: Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>.
+        resume: The folder of a run to go on with.
+        config: A TOML or JSON file with options; those given here win.
+        allow_changes: Go on with a run although options that decide its results differ.
+        callbacks: Hear what happens, and may end it.
+        quiet: Print only what goes wrong.
+        options: As on the command line, those of a group as a dict: `agent_steps=10_000`,
+            `agent={"discount": 0.98}`, `evaluation={"every": 1000}`. A configuration will do, too:
+            `agent=dataclasses.replace(preset("ogspr"), observation=None)`.
+
+    Ctrl-C saves everything and raises KeyboardInterrupt; the same call then goes on.
+    """
+    base = defaults(task, preset or None, _path(config), _path(resume))
+    command: TrainCommand[Any] = with_task(
+        replace(
+            base,
+            options=changed(base.options, {name: plain(value) for name, value in options.items()}, "train"),
+            task=task,
+            seeds=tuple(seeds) or base.seeds,
+            out=_path(out) or base.out,
+            allow_changes=allow_changes,
+            quiet=quiet,
+        ),
+        base.task,
+    )
+    runs = run_command(command, make_console(), callbacks)
+    return [
+        TrainedRun(
+            run.folder.path,
+            run.config.task,
+            run.config.seed,
+            run.trainer.progress.agent_steps,
+            {int(step): score for step, score in mean_scores(run.folder.evaluation_table).items()},
+        )
+        for run in runs
+    ]
+
+
+def _path(value: str | Path | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+__all__ = ["DEFAULT_PRESET", "TrainedRun", "train"]
