@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ogspr.analysis.wording import counted
 from ogspr.errors import UserError
+from ogspr.records.files import read_file
 from ogspr.records.manifest import short_commit
 from ogspr.records.run import RunFolder, read_json
 
@@ -273,7 +274,7 @@ def _grouped_scores(path: Path) -> tuple[dict[int, tuple[int, list[float]]], lis
 def _whole_lines(path: Path) -> list[str]:
     """Without a last line that is still being written."""
     try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
+        text = read_file(path).decode("utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}.") from None
     return text[: text.rfind("\n") + 1].replace("\0", "").splitlines()

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from ogspr.errors import UserError
-from ogspr.records.files import check_writable, removed_on_failure, writing
+from ogspr.records.files import (
+    check_writable,
+    make_inner_folder,
+    removed_on_failure,
+    unfinished_name,
+    writing,
+)
+from ogspr.records.run import RunFolder
 from ogspr.types import UInt8Array
 
 _FRAMES_PER_SECOND = 25
@@ -28,10 +34,14 @@ def filming(path: Path, *, beside_others: bool = False) -> Iterator[VideoFile]:
     `beside_others`: nothing is replaced. It gets the first number that no film has; its `path` says which.
     """
     VideoFile.check(path)
+    if (run := RunFolder(path.parent.parent)).exists and path.parent == run.videos:
+        make_inner_folder(run.videos)
     check_writable(path)  # the writer opens it late, and then says less
     # A name of its own, because others may be filming to the same place; its end decides the format.
-    unfinished = path.with_name(f"{path.stem}.unfinished-{uuid4().hex[:8]}{path.suffix}")
+    unfinished = unfinished_name(path, path.suffix)
     with removed_on_failure(unfinished):
+        with writing(unfinished):
+            unfinished.touch(exist_ok=False)
         with contextlib.closing(VideoFile(unfinished)) as video:
             yield video
         with writing(path):

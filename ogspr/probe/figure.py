@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from ogspr.analysis.probing import NEXT_STATE, STATE, TITLES
 from ogspr.analysis.statistics import Estimate
 from ogspr.probe.results import Summary
 from ogspr.records.drawing import load_matplotlib
-from ogspr.records.files import writing
+from ogspr.records.files import written_whole
 
 FORMATS = (".png", ".pdf")
 _LOSSES = (STATE, NEXT_STATE)
@@ -34,8 +35,9 @@ def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
         axes.set_title(TITLES[loss])
     paths = [csv.with_suffix(suffix) for suffix in FORMATS]
     for path in paths:
-        with writing(path):
-            figure.savefig(path, dpi=150)
+        picture = io.BytesIO()
+        figure.savefig(picture, format=path.suffix[1:], dpi=150)
+        written_whole(path, picture.getvalue())
     return paths
 
 

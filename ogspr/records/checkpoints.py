@@ -8,16 +8,24 @@ replay/                          pieces of replay, each written once and named i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ogspr._version import __version__
 from ogspr.errors import UserError
-from ogspr.records.files import FileStamp, make_folder, reach_disk, stamp_of, writing
+from ogspr.records.files import (
+    FileStamp,
+    make_inner_folder,
+    reach_disk,
+    remove,
+    stamp_of,
+    unfinished_name,
+    writing,
+)
 from ogspr.records.run import RunFolder, read_json, write_json
 from ogspr.records.tree import load_tree, save_tree
 from ogspr.types import Saved
@@ -29,7 +37,6 @@ _MANIFEST = "manifest.json"
 _NEWEST = "newest.json"
 _NAME = re.compile(r"(\d{6})-step-\d+")
 _PIECE = re.compile(r"[0-9]+-[0-9]+\.safetensors")
-_UNFINISHED = ".unfinished"
 
 
 class _Damaged(Exception):
@@ -43,6 +50,7 @@ class Checkpoint:
     path: Path
     agent_steps: int
     pieces: tuple[FileStamp, ...]  # of replay, in order
+    damaged: tuple[Path, ...] = ()  # newer ones, which are not whole
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = load_tree(self.path / _STATE, _KIND)
@@ -61,9 +69,11 @@ class Checkpoints:
         """Writes a checkpoint; earlier ones are touched only after it is safe."""
         sequence = max((_sequence(path) for path in self._all()), default=0) + 1
         path = self._folder / f"{sequence:06d}-step-{agent_steps}"
-        unfinished = path.with_name(path.name + _UNFINISHED)
+        make_inner_folder(self._folder)
+        unfinished = unfinished_name(path)
         try:
-            make_folder(unfinished)
+            with writing(path):
+                unfinished.mkdir()
             stamp = save_tree(unfinished / _STATE, state, _KIND)
             content = {
                 "format": FORMAT,
@@ -78,35 +88,39 @@ class Checkpoints:
                 unfinished.rename(path)
                 reach_disk(self._folder)
         except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            remove(unfinished)
             raise
         write_json(self._folder / _NEWEST, {"name": path.name})
         self._remove_old()
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint:
         """The newest that is whole; says what is wrong with newer ones. A UserError where there is none."""
-        checkpoint, damaged = self._search(report, self._replay, "start a new run with another --out")
-        for useless in damaged:  # so that they are not counted among those to keep
-            useless.rename(useless.with_name(f"damaged-{useless.name}"))
-        return checkpoint
+        return self._search(report, self._replay, "start a new run with another --out")
 
     def newest_to_read(self, report: Callable[[str], None], *, with_replay: bool = False) -> Checkpoint:
-        """The newest whose state is whole, for whoever only looks at it: nothing is renamed.
+        """The newest whose state is whole, for whoever only looks at it.
 
         Its replay may be damaged or gone, unless it is asked for: to see what a run has learned takes none.
         """
-        return self._search(report, self._replay if with_replay else None, "choose another run")[0]
+        return self._search(report, self._replay if with_replay else None, "choose another run")
 
-    def _search(
-        self, report: Callable[[str], None], replay: Path | None, advice: str
-    ) -> tuple[Checkpoint, list[Path]]:
-        """The newest that can be used, and those after it; `advice`: what to do where there is none."""
+    def put_aside(self, damaged: Sequence[Path]) -> None:
+        """So that they are not counted among those to keep."""
+        for path in damaged:
+            aside = path.with_name(f"damaged-{path.name}")
+            numbered = (aside.with_name(f"{aside.name}-{number}") for number in itertools.count(2))
+            free = next(name for name in itertools.chain([aside], numbered) if not name.exists())
+            with writing(path):
+                path.rename(free)
+
+    def _search(self, report: Callable[[str], None], replay: Path | None, advice: str) -> Checkpoint:
+        """`replay`: where that must be whole, too; `advice`: what to do where no checkpoint can be used."""
         self._report_missing(report)
         found = sorted(self._all(), key=_sequence, reverse=True)
         damaged: list[Path] = []
         for path in found:
             try:
-                return _verified(path, replay), damaged
+                return replace(_verified(path, replay), damaged=tuple(damaged))
             except _Damaged as damage:
                 report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
                 damaged.append(path)
@@ -114,13 +128,6 @@ class Checkpoints:
         none_usable = f"none of {len(found)} checkpoints in {where} can be used"
         tried = none_usable if found else f"no checkpoint is in {where}"
         raise UserError(f"{tried}; put a whole one back, or {advice}.")
-
-    def clean_up(self) -> None:
-        """Removes what an earlier process did not finish."""
-        for path in self._folder.glob(f"*-step-*{_UNFINISHED}"):
-            shutil.rmtree(path, ignore_errors=True)
-        for path in (*self._folder.glob(f"*{_UNFINISHED}"), *self._replay.glob(f"*{_UNFINISHED}")):
-            path.unlink()
 
     def _report_missing(self, report: Callable[[str], None]) -> None:
         note = self._folder / _NEWEST
@@ -137,12 +144,10 @@ class Checkpoints:
         kept = sorted(self._all(), key=_sequence)[-self._keep :]
         for path in self._all():
             if path not in kept:
-                unfinished = path.with_name(
-                    path.name + _UNFINISHED
-                )  # so that no half of it is taken for whole
+                unfinished = unfinished_name(path)  # so that no half of it is taken for whole
                 with writing(path):
                     path.rename(unfinished)
-                shutil.rmtree(unfinished, ignore_errors=True)
+                remove(unfinished)
         self._remove_pieces_nobody_needs(kept)
 
     def _remove_pieces_nobody_needs(self, kept: Sequence[Path]) -> None:
@@ -152,9 +157,9 @@ class Checkpoints:
                 needed |= {piece["name"] for piece in read_json(path / _MANIFEST)["replay"]}
             except (UserError, KeyError, TypeError):
                 return  # whatever it needs stays
-        for piece in self._replay.glob("*.safetensors"):
-            if piece.name not in needed:
-                piece.unlink(missing_ok=True)
+        for piece in self._replay.iterdir() if self._replay.is_dir() else ():
+            if _PIECE.fullmatch(piece.name) and piece.name not in needed:
+                remove(piece)
 
 
 def _verified(path: Path, replay: Path | None) -> Checkpoint:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+from ogspr.records.files import read_file
+
 _WIDTH = 50
 
 
-def read_rows(path: Path) -> list[dict[str, float]]:
-    """The numbers of a csv file, row by row; other columns are left out."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [_numbers(row) for row in csv.DictReader(file)]
+def read_rows(path: Path, size: int | None = None) -> list[dict[str, float]]:
+    """The numbers of a csv file, row by row; other columns are left out. `size`: bytes to read of it."""
+    text = read_file(path)[:size].decode()
+    return [_numbers(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
-def mean_scores(path: Path) -> dict[int, float]:
+def mean_scores(path: Path, size: int | None = None) -> dict[int, float]:
     """Mean score by agent steps, from a csv file with one row an episode."""
     scores: dict[int, list[float]] = {}
-    for row in read_rows(path):
+    for row in read_rows(path, size):
         scores.setdefault(int(row["agent_steps"]), []).append(row["score"])
     return {agent_steps: fmean(group) for agent_steps, group in sorted(scores.items())}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ogspr._version import __version__
+from ogspr.errors import UserError
 from ogspr.records.run import read_json, write_json
 from ogspr.types import EnvSpec
 
@@ -55,11 +56,14 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     write_json(folder / "manifest.json", content)
 
 
-def add_to_manifest(path: Path, content: dict[str, Any]) -> None:
-    """A run that goes on keeps what it began with; each later start is added to `resumed`."""
+def continued_manifest(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Of a run that goes on: it keeps what it began with; each later start is added to `resumed`."""
     before = read_json(path) if path.exists() else content
-    later = [*before.get("resumed", []), {name: content[name] for name in content if name != "environment"}]
-    write_json(path, before | {"resumed": later})
+    earlier = before.get("resumed", [])
+    if not isinstance(earlier, list):
+        raise UserError(f"{path} is damaged: resumed is {earlier!r}; put the file back.")
+    later = {name: content[name] for name in content if name != "environment"}
+    return before | {"resumed": [*earlier, later]}
 
 
 def _version(library: str) -> str | None:

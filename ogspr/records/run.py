@@ -6,11 +6,19 @@ import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ogspr.errors import UserError
-from ogspr.records.files import make_folder, writing, written_whole
+from ogspr.records.files import (
+    check_contents,
+    make_folder,
+    open_to_change,
+    read_file,
+    remove_unfinished,
+    written_whole,
+)
 
 
 class RunFolder:
@@ -32,8 +40,8 @@ class RunFolder:
         self.episode_table = path / "episodes.csv"
         self.evaluation_table = path / "eval.csv"
         self.system_table = path / "system.csv"
-        self._lock: int | None = None
-        self._made: list[Path] = []  # folders that were not there before
+        self._parts = (self.checkpoints, self.replay, self.policies, self.tensorboard)
+        self._locked = contextlib.ExitStack()
 
     @property
     def exists(self) -> bool:
@@ -55,54 +63,78 @@ class RunFolder:
         return bool(later) or any(path.exists() and path.stat().st_size > 0 for path in tables)
 
     def lock(self) -> None:
-        """Makes this process the only one that writes here; the system forgets it when the process ends."""
-        self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        make_folder(self.path)
-        self._refuse_links()
-        path = self.path / "lock"
-        with writing(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            os.close(descriptor)
-            raise UserError(
-                f"{self.path} is in use by process {owner}; wait for it, end it, or choose another --out."
-            ) from None
-        except OSError as error:
-            os.close(descriptor)
-            raise UserError(
-                f"{path} cannot be locked: {error.strerror}; choose an --out on a file system that can."
-            ) from None
-        with writing(path):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()}\n".encode())
-        self._lock = descriptor
+        """Makes this process the only one that writes here; the system forgets it when the process ends.
+
+        Refuses a folder that could lead this process to write elsewhere, as one from somebody else might.
+        """
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        with contextlib.ExitStack() as locked:
+            locked.callback(_remove_empty, made)
+            make_folder(self.path)
+            check_contents(self.path)
+            for part in self._parts:
+                check_contents(part, deep=True)
+            locked.enter_context(_lock(self.path / "lock"))
+            self._locked = locked.pop_all()
 
     def unlock(self) -> None:
         """Lets others write; a folder in which nothing has begun goes again."""
-        if self._lock is None:
-            return
-        if [path.name for path in self.path.iterdir()] == ["lock"]:
-            (self.path / "lock").unlink()
-            with contextlib.suppress(OSError):  # somebody else has put something there
-                for folder in self._made:
-                    folder.rmdir()
-        os.close(self._lock)
-        self._lock = None
+        self._locked.close()
 
-    def _refuse_links(self) -> None:
-        """A run that came from elsewhere must not lead this process to write outside of it."""
-        for path in self.path.iterdir():
-            if path.is_symlink():
-                raise UserError(f"{path} is a link; a run's folder must hold its files itself.")
+    def clean_up(self) -> None:
+        """Removes what an earlier process did not finish."""
+        for folder in (self.path, *self._parts):
+            remove_unfinished(folder)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Whoever makes the file removes it; one that was there stays as it is."""
+    made = not path.exists()
+    file = open_to_change(path)
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                raise BlockingIOError  # another one that ends at this moment has removed it
+        except BlockingIOError:
+            raise UserError(
+                f"{path.parent} is in use by {_holder(file)}; wait for it, end it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be locked: {error.strerror}; choose an --out on a file system that can."
+            ) from None
+        try:
+            yield
+        finally:
+            if made:
+                path.unlink(missing_ok=True)
+
+
+def _holder(file: IO[bytes]) -> str:
+    """The process that has locked a file, where the system tells."""
+    found = os.fstat(file.fileno())
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            words = line.split()  # 1: FLOCK ADVISORY WRITE 4294 fe:00:2277380 0 EOF
+            if words[1] == "FLOCK" and words[5] == place and int(words[4]) > 0:  # 0: in another container
+                return f"process {words[4]}"
+    return "another process"
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """As long as nobody has put anything there."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """An object in a JSON file; a UserError where it is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_file(path).decode())
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from ogspr.errors import UserError
-from ogspr.records.files import make_folder, writing
+from ogspr.records.files import NewFiles, make_inner_folder, writing
 
 _SUFFIX = ".ogspr"
 
@@ -19,23 +20,31 @@ _SUFFIX = ".ogspr"
 class Sink(Protocol):
     """Takes numbers by name, at a number of agent steps."""
 
+    def open(self, files: NewFiles) -> None:
+        """Before the first number; a file that it writes is one of `files`."""
+
     def log(self, agent_steps: int, values: Mapping[str, float]) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """After it was opened."""
 
 
 class TensorBoard:
     """An event file, written at once: a library's thread would die silently on a full disk."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self, files: NewFiles) -> None:
         from tensorboardX.record_writer import RecordWriter
 
-        make_folder(folder)
-        for earlier in folder.glob(f"*{_SUFFIX}"):  # a run that goes on tells its story from the beginning
-            earlier.unlink()
-        self._path = folder / f"events.out.tfevents.{time.time_ns()}{_SUFFIX}"
+        make_inner_folder(self._folder)
+        # A run that goes on tells its story from the beginning.
+        for earlier in self._folder.glob(f"*{_SUFFIX}"):
+            files.instead_of(earlier)
+        self._path = self._folder / f"events.out.tfevents.{time.time_ns()}{_SUFFIX}"
         with writing(self._path):
-            self._records = RecordWriter(str(self._path))
+            self._records = RecordWriter(str(files.begin(self._path)))
         self._write(file_version="brain.Event:2")
 
     def log(self, agent_steps: int, values: Mapping[str, float]) -> None:
@@ -62,8 +71,8 @@ class WeightsAndBiases:
     def __init__(
         self, project: str, folder: Path, name: str, identity: str, settings: dict[str, Any]
     ) -> None:
-        wandb = _optional("wandb", "--keep.wandb")
-        self._run = wandb.init(
+        self._start = partial(
+            _optional("wandb", "--keep.wandb").init,
             project=project,
             dir=str(folder),
             id=identity,
@@ -74,6 +83,9 @@ class WeightsAndBiases:
             # It would ask git about the current folder, where a repository can name programs for git to run.
             settings={"disable_git": True},
         )
+
+    def open(self, files: NewFiles) -> None:  # noqa: ARG002
+        self._run = self._start()
         # An evaluation arrives after later rows of the log; by its own count, steps may not go back.
         self._run.define_metric("agent_steps")
         self._run.define_metric("*", step_metric="agent_steps")
@@ -89,10 +101,17 @@ class Trackio:
     """One run of a project, on this machine."""
 
     def __init__(self, project: str, name: str, identity: str, settings: dict[str, Any]) -> None:
-        trackio = _optional("trackio", "--keep.trackio")
-        self._run = trackio.init(
-            project=project, name=f"{name}-{identity}", config=settings, resume="allow", embed=False
+        self._start = partial(
+            _optional("trackio", "--keep.trackio").init,
+            project=project,
+            name=f"{name}-{identity}",
+            config=settings,
+            resume="allow",
+            embed=False,
         )
+
+    def open(self, files: NewFiles) -> None:  # noqa: ARG002
+        self._run = self._start()
 
     def log(self, agent_steps: int, values: Mapping[str, float]) -> None:
         self._run.log({"agent_steps": agent_steps, **values})

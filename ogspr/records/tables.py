@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ogspr.errors import UserError
-from ogspr.records.files import writing
+from ogspr.records.files import check_own, open_to_change, read_file, writing
 
 Cell = str | int | float
 
@@ -24,11 +24,10 @@ class Table:
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
+        check_table(path, size)
         self._path = path
-        if size:
-            _check_length(path, size)
+        self._file = open_to_change(path)
         with writing(path):
-            self._file = path.open("r+b" if size else "wb")
             self._file.truncate(size)
             self._file.seek(size)
         self._columns = _columns(path) if size else ()
@@ -61,20 +60,30 @@ class Table:
             self._file.close()
 
 
-def whole_lines(path: Path) -> int:
-    """Bytes of a file up to the end of its last whole line; 0 where there is none."""
-    return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-
-
-def _check_length(path: Path, size: int) -> None:
+def check_table(path: Path, size: int) -> None:
+    """Refuses a file that could not be continued after so many bytes; changes nothing."""
+    check_own(path)
     found = path.stat().st_size if path.exists() else 0
-    if found < size:
+    if not 0 <= size <= found:
         raise UserError(
             f"{path} has {found} bytes where the checkpoint knows of {size}; "
             "put the file back, or start a new run."
         )
+    if path.exists():
+        open_to_change(path).close()
+    if size:
+        _columns(path)
+
+
+def whole_lines(path: Path) -> int:
+    """Bytes of a file up to the end of its last whole line; 0 where there is none."""
+    check_table(path, 0)
+    return read_file(path).rfind(b"\n") + 1 if path.exists() else 0
 
 
 def _columns(path: Path) -> tuple[str, ...]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return tuple(next(csv.reader(file)))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return tuple(next(csv.reader(file)))
+    except (StopIteration, ValueError, csv.Error):
+        raise UserError(f"{path} is damaged: it begins with no header; put the file back.") from None

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from ogspr.errors import UserError
-from ogspr.records.files import FileStamp, written_whole
+from ogspr.records.files import FileStamp, open_to_read, written_whole
 from ogspr.types import Saved
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -31,6 +31,7 @@ def save_tree(path: Path, tree: Saved, kind: str) -> FileStamp:
 def load_tree(path: Path, kind: str) -> Any:
     """What was saved; a UserError where the file is missing, damaged or of another kind."""
     try:
+        open_to_read(path).close()  # a pipe would keep it waiting
         with safe_open(path, framework="numpy") as file:
             header: dict[str, str] = file.metadata() or {}
         arrays: Arrays = load_file(path)

@@ -17,7 +17,7 @@ from ogspr.analysis.runs import Collection, RunResult, collect
 from ogspr.analysis.wording import counted
 from ogspr.errors import UserError, require_positive
 from ogspr.records.drawing import load_matplotlib
-from ogspr.records.files import make_folder, write_csv, writing, written_whole
+from ogspr.records.files import make_folder, make_inner_folder, write_csv, writing, written_whole
 from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
@@ -79,6 +79,8 @@ def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Cons
         reasons = "\n".join(f"  {folder}: {reason}" for folder, reason in report.collection.skipped)
         raise UserError(f"no run that could be used was found:\n{reasons}")
     make_folder(out)
+    for name in ("tables", "figures"):
+        make_inner_folder(out / name)
     with console.status("writing tables"):
         _remove(out / "tables", (f"{name}.{ending}" for name in _TABLES for ending in ("md", "tex", "csv")))
         for table in report.tables:

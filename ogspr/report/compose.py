@@ -210,12 +210,17 @@ class _Videos:
         self._left = _ALL_VIDEOS
 
     def of(self, folder: Path) -> list[Video]:
-        """None where they cannot be read: a page without films is better than no page."""
+        """None where they cannot be read: a page without films is better than no page.
+
+        Nor through a link: pages are passed on, and a run from somebody else could lead to any file.
+        """
+        if folder.is_symlink():
+            return []
         try:
             return [
                 self._video(path, kind)
                 for path in sorted(folder.iterdir())
-                if (kind := _VIDEO_TYPES.get(path.suffix)) and path.is_file()
+                if (kind := _VIDEO_TYPES.get(path.suffix)) and path.is_file() and not path.is_symlink()
             ]
         except OSError:
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
@@ -18,7 +19,7 @@ from ogspr.analysis.grid import Grid, score_matrix
 from ogspr.analysis.published import published_curves
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
 from ogspr.analysis.wording import counted, spaced
-from ogspr.records.files import make_folder, writing
+from ogspr.records.files import make_inner_folder, written_whole
 from ogspr.reference import METHOD, paper_scores
 from ogspr.report.aggregates import DRQV2, HUMAN, RAW, SHARE, aggregate
 from ogspr.report.paper_tables import finished_square
@@ -45,12 +46,12 @@ _DOTS_PER_INCH = 150
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """As PNG and PDF; the same numbers give the same files."""
-    make_folder(folder)
+    make_inner_folder(folder)
     paths = []
     for kind, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
-        path = folder / f"{name}.{kind}"
-        with writing(path):
-            figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=metadata)
+        path, picture = folder / f"{name}.{kind}", io.BytesIO()
+        figure.savefig(picture, format=kind, dpi=_DOTS_PER_INCH, metadata=metadata)
+        written_whole(path, picture.getvalue())
         paths.append(path)
     return paths
 

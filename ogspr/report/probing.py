@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM, TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
 from ogspr.analysis.wording import counted
+from ogspr.records.files import open_to_read
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
 from ogspr.types import Float64Array
 
@@ -137,7 +139,7 @@ def _csv_files(path: Path) -> Iterator[Path]:
 def _losses_in(path: Path) -> tuple[list[ProbeLoss], int]:
     """And how many rows are damaged; nothing where it is a csv file of another kind."""
     try:
-        with path.open(encoding="utf-8", newline="", errors="replace") as file:
+        with io.TextIOWrapper(open_to_read(path), "utf-8", newline="", errors="replace") as file:
             reader = csv.DictReader(file)
             if not set(reader.fieldnames or ()) >= _NEEDED:
                 return [], 0

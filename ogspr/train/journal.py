@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ogspr.records.files import FileStamp
+from ogspr.records.files import FileStamp, make_inner_folder
 from ogspr.records.tree import load_tree, save_tree
 from ogspr.train.learner import Learner
 from ogspr.train.state_file import as_arrays, as_tensors
@@ -29,6 +29,7 @@ class Journal:
 
     def extend(self, learner: Learner) -> list[FileStamp]:
         """Writes what was stored since the last time; all pieces that replay consists of now."""
+        make_inner_folder(self._folder)
         replay = learner.replay
         first = max(replay.oldest, _end(self._pieces[-1]) if self._pieces else 0)
         while first < replay.written:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from torch import Tensor
 from ogspr.agents.methods import method_of
 from ogspr.agents.protocol import Agent, AgentConfig, Procedure, State
 from ogspr.errors import UserError
-from ogspr.records.files import make_folder, writing
+from ogspr.records.run import write_json
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage
 from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator, on_stream
@@ -205,9 +204,7 @@ class Learner:
         failure = self.agent.last_failure()
         self._failures_reported = failure.total
         path = self._state_folder / "failed_update.json"
-        make_folder(path.parent)
-        with writing(path):
-            path.write_text(json.dumps(asdict(failure), indent=2) + "\n", encoding="utf-8")
+        write_json(path, asdict(failure))
         self._report(f"{failure}; its batch is in {path}")
         if failure.in_a_row >= self._tolerated_failures:
             self.agent.forget_failures()  # who goes on from here begins a new row

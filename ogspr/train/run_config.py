@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, cast
 
 from ogspr.agents.methods import METHODS, check_revision
@@ -41,9 +42,9 @@ class RunConfig:
         return lines + differences(decisive(self.options), decisive(wanted.options))
 
 
-def write_config(folder: RunFolder, config: RunConfig) -> None:
+def write_config(path: Path, config: RunConfig) -> None:
     about = {"format": FORMAT, "revision": METHODS[config.method].revision}
-    write_json(folder.config, about | plain(config))
+    write_json(path, about | plain(config))
 
 
 def read_config(folder: RunFolder) -> RunConfig:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,9 @@ from ogspr.envs import ResilientEnvironment, WorkerDied, WorkerError, launch
 from ogspr.errors import SnapshotError, UserError
 from ogspr.records.checkpoints import Checkpoint, Checkpoints
 from ogspr.records.display import resident_bytes
-from ogspr.records.manifest import add_to_manifest, manifest, write_manifest
-from ogspr.records.run import RunFolder
+from ogspr.records.files import NewFiles
+from ogspr.records.manifest import continued_manifest, manifest, write_manifest
+from ogspr.records.run import RunFolder, write_json
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
 from ogspr.records.structure import flat, plain
 from ogspr.train.device import usable_cores, usable_device, use_well
@@ -87,6 +88,7 @@ class Run:
     checkpoints: Checkpoints
     journal: Journal
     agent_steps: int  # in all
+    found: Checkpoint | None  # from which it goes on
     noted: dict[str, float] = field(default_factory=dict)  # the row of the log that system.csv knows of
 
     def save(self) -> None:
@@ -100,6 +102,14 @@ class Run:
             "records": self.records.state_dict(),
         }
         self.checkpoints.save(self.trainer.progress.agent_steps, state, pieces)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """What `save` has saved, into a run in which nothing has happened yet."""
+        self.learner.load_state_dict(as_tensors(state["learner"]))
+        self.learner.load_replay_state_dict(as_tensors(state["replay"]))
+        self.journal.restore(self.learner)
+        self.trainer.load_state_dict(state["trainer"])
+        set_generator_states(state["generators"])
 
 
 class Session:
@@ -122,8 +132,12 @@ class Session:
         """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
         use_well(self._device, self._request.options.compute.threads)
         with contextlib.ExitStack() as self._closing:
-            with self._stop.at_once():
+            with NewFiles() as files, self._stop.at_once():
                 runs = self._open()
+                self._prepare(runs, files)
+            # Until here nothing has changed, and any of the runs could be refused.
+            for run in runs:
+                self._begin(run)
             self._train(runs)
         return runs
 
@@ -274,7 +288,6 @@ class Session:
         options = self._request.options
         config = self._config(seed, learner.replay.shape.capacity, learner.place, stored)
         checkpoints = Checkpoints(folder, options.keep.checkpoints)
-        checkpoints.clean_up()
         found = checkpoints.newest(self._audience.warning) if stored else None
         if found is not None and found.agent_steps > options.agent_steps:
             raise UserError(
@@ -282,7 +295,8 @@ class Session:
                 f"{options.agent_steps} ends before; use a larger number, or another --out."
             )
         state = found.state() if found else None
-        records = self._records(folder, config, learner.spec, state)
+        with _fitting(found):
+            records = self._records(folder, config, learner.spec, state)
         train_env, *evaluation_envs = environments
         policy = make_policy(options.agent, learner.spec, self._device, self._execution)
         evaluator = Evaluator(policy, evaluation_envs, options.evaluation.episodes, config.seed)
@@ -296,11 +310,12 @@ class Session:
         )
         trainer = Trainer(learner, train_env, evaluator, records, schedule, self._watch)
         journal = Journal(folder.replay, found.pieces if found else ())
-        run = Run(config, folder, learner, trainer, records, checkpoints, journal, options.agent_steps)
-        if found is not None and state is not None:
-            self._resume(run, found, state)
-        else:
-            self._begin(run)
+        run = Run(config, folder, learner, trainer, records, checkpoints, journal, options.agent_steps, found)
+        with _fitting(found):
+            if state is None:
+                trainer.start()
+            else:
+                run.restore(state)
         return run
 
     def _records(
@@ -322,32 +337,30 @@ class Session:
         listen = partial(self._audience.evaluation, config.seed)
         records = RunRecords(folder, describe, sinks, state["records"] if state else None, listen)
         self._closing.callback(records.close)
-        for sink in sinks:
-            if isinstance(sink, TensorBoard):
-                records.retell(sink)
         return records
+
+    def _prepare(self, runs: Sequence[Run], files: NewFiles) -> None:
+        """Writes what takes room on the disk, and puts it in the place of nothing."""
+        generators = generator_states()  # services that log may draw from them
+        for run in runs:
+            run.records.prepare(files)
+            if run.found is not None:
+                manifest = continued_manifest(run.folder.manifest, self._manifest(run.learner))
+                write_json(files.begin(run.folder.manifest), manifest)
+                write_config(files.begin(run.folder.config), run.config)
+        set_generator_states(generators)
 
     def _begin(self, run: Run) -> None:
         """A run exists once its config is there: what was left by one that never came so far is replaced."""
-        run.trainer.start()
-        write_manifest(run.folder.path, self._manifest(run.learner))
-        run.save()
-        write_config(run.folder, run.config)
-        self._audience.line(f"new run {run.folder.path}")
-
-    def _resume(self, run: Run, found: Checkpoint, state: dict[str, Any]) -> None:
-        try:
-            run.learner.load_state_dict(as_tensors(state["learner"]))
-            run.learner.load_replay_state_dict(as_tensors(state["replay"]))
-            run.journal.restore(run.learner)
-            run.trainer.load_state_dict(state["trainer"])
-            set_generator_states(state["generators"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{found.path} does not fit these settings: {error}; use those the run was begun with."
-            ) from None
-        add_to_manifest(run.folder.manifest, self._manifest(run.learner))
-        write_config(run.folder, run.config)
+        run.folder.clean_up()
+        run.records.begin()
+        if (found := run.found) is None:
+            write_manifest(run.folder.path, self._manifest(run.learner))
+            run.save()
+            write_config(run.folder.config, run.config)
+            self._audience.line(f"new run {run.folder.path}")
+            return
+        run.checkpoints.put_aside(found.damaged)
         if found.agent_steps == self._request.options.agent_steps:
             self._audience.line(f"{run.folder.path} has made its {found.agent_steps} agent steps")
         else:
@@ -484,6 +497,21 @@ class Session:
                 "Use the same ones, another --out, or --allow-changes to go on all the same."
             )
         self._audience.warning(f"{folder.path} goes on with changed settings:\n  {listed}")
+
+
+@contextlib.contextmanager
+def _fitting(found: Checkpoint | None) -> Iterator[None]:
+    """Tells of a state that is of another run, or of none."""
+    try:
+        yield
+    except (WorkerDied, WorkerError, torch.OutOfMemoryError):
+        raise
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if found is None:
+            raise
+        raise UserError(
+            f"{found.path} does not fit these settings: {error}; use those the run was begun with."
+        ) from None
 
 
 def _wait_for(environments: Sequence[ResilientEnvironment]) -> None:

@@ -34,7 +34,7 @@ representation = 16
 state_action_hidden = 16
 value_hidden = 16
 policy_hidden = 16
-decoder_channels = 8
+decoder_channels = [8, 8, 8]
 [evaluation]
 every = 40
 episodes = 3
@@ -313,7 +313,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_harms_nothing(settings, assert_c
     assert code == 2
     assert "cannot write" in output and "File too large" in output
     assert "Traceback" not in output
-    assert not list(tmp_path.rglob("*.unfinished"))
+    assert not list(tmp_path.rglob("*unfinished*"))
     assert_continues(tmp_path)
 
 

@@ -1,5 +1,7 @@
+import errno
 import json
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -191,15 +193,16 @@ def test_files_that_are_no_agent_state_are_refused(tmp_path):
         load_state(path)
 
 
-def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path):
+def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
     path = tmp_path / "state.safetensors"
     state = make_learner().agent.state_dict()
     save_state(path, state)
     before = path.read_bytes()
-    (tmp_path / "state.safetensors.unfinished").mkdir()  # stands in the way
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(UserError, match="cannot write"):
         save_state(path, state)
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_memory_is_announced_before_it_is_taken(tmp_path, monkeypatch):
