@@ -1,18 +1,21 @@
-"""Training from Python: `runs = ogspr.train("dmc:walker-walk", seeds=[1, 2])`."""
+"""Training from Python: `runs = ogspr.api.train("dmc:walker-walk", seeds=[1, 2])`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ogspr.callbacks import Callback
-from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, defaults, with_task
+from ogspr.commands.train import RunsFailed, TrainCommand, defaults, with_task
 from ogspr.commands.train import train as run_command
+from ogspr.errors import UserError
 from ogspr.records.console import make_console
 from ogspr.records.curve import mean_scores
 from ogspr.records.structure import changed, plain
+from ogspr.train.signals import Stopped
 
 if TYPE_CHECKING:
     from ogspr.loading import TrainedAgent
@@ -49,7 +52,7 @@ def train(
     task: str = "",
     *,
     preset: str = "",
-    seeds: Iterable[int] = (),
+    seeds: Sequence[int] = (),
     out: str | Path | None = None,
     resume: str | Path | None = None,
     config: str | Path | None = None,
@@ -67,15 +70,18 @@ def train(
         out: Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>.
         resume: The folder of a run to go on with.
         config: A TOML or JSON file with options; those given here win.
-        allow_changes: Go on with a run although options that decide its results differ.
+        allow_changes: Resume a run although options that decide its results differ.
         callbacks: Hear what happens, and may end it.
         quiet: Print only what goes wrong.
         options: As on the command line, those of a group as a dict: `agent_steps=10_000`,
             `agent={"discount": 0.98}`, `evaluation={"every": 1000}`. A configuration will do, too:
             `agent=dataclasses.replace(preset("ogspr"), observation=None)`.
 
-    Ctrl-C saves everything and raises KeyboardInterrupt; the same call then goes on.
+    Ctrl-C saves everything and raises KeyboardInterrupt, SIGTERM SystemExit; the same call then goes on.
+    RunsFailed: some runs could not go on, the others are done.
     """
+    if resume is not None and (preset or tuple(seeds) or out is not None):
+        raise UserError("resume goes on with the settings of the run; leave preset, seeds and out away.")
     base = defaults(task, preset or None, _path(config), _path(resume))
     command: TrainCommand[Any] = with_task(
         replace(
@@ -89,7 +95,12 @@ def train(
         ),
         base.task,
     )
-    runs = run_command(command, make_console(), callbacks)
+    try:
+        runs = run_command(command, make_console(), callbacks)
+    except Stopped as stopped:
+        if stopped.number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise SystemExit(stopped.exit_code) from None
     return [
         TrainedRun(
             run.folder.path,
@@ -106,4 +117,4 @@ def _path(value: str | Path | None) -> Path | None:
     return None if value is None else Path(value)
 
 
-__all__ = ["DEFAULT_PRESET", "TrainedRun", "train"]
+__all__ = ["RunsFailed", "TrainedRun", "train"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class StopTraining(Exception):
-    """Raised by a callback, it ends training: everything is saved, and `ogspr.train` returns as usual."""
+    """Raised by a callback, it ends training: everything is saved, and `ogspr.api.train` returns as usual."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Callback:
     """Override what you want to hear.
 
     Callbacks are called between two agent steps, in the thread that trains. They see copies, so they cannot
-    change a run. If one raises anything, all runs are saved first; StopTraining ends training well, other
-    exceptions are raised by `ogspr.train`.
+    change a run. If one raises anything, all runs are saved and no callback hears more of them. StopTraining
+    ends training well, with `on_end`; other exceptions are raised by `ogspr.api.train`.
     """
 
     def on_start(self, seeds: Sequence[int]) -> None:
-        """Runs are ready: new ones, or such that go on from their last checkpoint."""
+        """The first step is made: of new runs, or of runs that continue from their last checkpoint."""
 
     def on_step(self, agent_steps: Mapping[int, int]) -> None:
-        """After every agent step of all runs: how many each seed has made. Keep it short."""
+        """How many agent steps each seed has made, after each of them. Keep it short."""
 
     def on_log(self, seed: int, row: Mapping[str, float]) -> None:
         """A new row of train.csv: losses, gradient norms, score of the last episodes."""
@@ -46,4 +46,4 @@ class Callback:
         """An evaluation is over."""
 
     def on_end(self, seeds: Sequence[int]) -> None:
-        """Training is over: these runs were saved and did not fail."""
+        """Training is over, and these runs are saved."""

@@ -1,6 +1,8 @@
 """Training from Python: what it gives back, what callbacks hear, and how it ends."""
 
 import json
+import os
+import signal
 import threading
 from itertools import pairwise
 
@@ -10,6 +12,7 @@ import ogspr
 from ogspr import api
 from ogspr.records.curve import mean_scores
 from ogspr.records.structure import plain
+from ogspr.train.learner import Diverged, Learner
 from tests.train.runs import TASK, assert_same_run, request, tiny_options, train
 
 TINY = {name: value for name, value in plain(tiny_options()).items() if name != "agent_steps"}
@@ -86,7 +89,7 @@ def test_callbacks_hear_everything_in_order(tmp_path):
     assert diary.heard[-1] == ("end", [3, 4])
     steps = [counts for (counts,) in diary.of("step")]
     assert steps[-1] == {3: 60, 4: 60}
-    assert all(earlier[3] <= later[3] for earlier, later in pairwise(steps))
+    assert all(earlier != later and earlier[3] <= later[3] for earlier, later in pairwise(steps))
     for run in runs:
         evaluated = {step: score for seed, step, score in diary.of("evaluation") if seed == run.seed}
         assert evaluated == pytest.approx(run.scores)
@@ -107,6 +110,42 @@ def test_a_callback_stops_training_and_everything_is_saved(tmp_path):
     (run,) = trained(tmp_path / "stopped")
     (at_once,) = trained(tmp_path / "at once")
     assert_same_run(run.folder, at_once.folder)
+
+
+def test_the_end_is_heard_of_when_a_callback_stops_training(tmp_path):
+    diary = Diary()
+    trained(tmp_path, callbacks=[diary, Until(25, ogspr.StopTraining())])
+    assert diary.of("step")[-1] == [{0: 25}]
+    assert diary.heard[-1] == ("end", [0])
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_saves_everything_first(tmp_path, number, raised):
+    class Signalled(ogspr.Callback):
+        def on_step(self, agent_steps):
+            if agent_steps[0] == 25:
+                os.kill(os.getpid(), number)
+
+    with pytest.raises(raised):
+        trained(tmp_path / "stopped", callbacks=[Signalled()])
+    (run,) = trained(tmp_path / "stopped")
+    (at_once,) = trained(tmp_path / "at once")
+    assert_same_run(run.folder, at_once.folder)
+
+
+def test_a_run_that_failed_is_not_forgotten_where_a_callback_stops(tmp_path, monkeypatch):
+    update = Learner.update
+
+    def failing(self):
+        if "seed-0" in str(self._state_folder) and self.agent.updates == 3:
+            raise Diverged("training stopped: a test.")
+        update(self)
+
+    monkeypatch.setattr(Learner, "update", failing)
+    with pytest.raises(api.RunsFailed, match="seed 0"):
+        trained(tmp_path, seeds=[0, 1], callbacks=[Until(34, ogspr.StopTraining())])
 
 
 def test_an_error_in_a_callback_is_raised_once_everything_is_saved(tmp_path):
@@ -141,6 +180,7 @@ def test_a_configuration_is_as_good_as_a_dict(tmp_path):
         ({"preset": "ogsrp"}, "did you mean ogspr"),
         ({"task": ""}, "which task"),
         ({"seeds": [1, 1]}, "several different ones"),
+        ({"resume": "runs/x", "seeds": [1]}, "leave preset, seeds and out away"),
     ],
 )
 def test_mistakes_are_told_as_on_the_command_line(tmp_path, options, complaint):

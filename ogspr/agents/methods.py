@@ -123,8 +123,15 @@ def check_revision(name: str, content: dict[str, Any], source: str) -> None:
         source: Names it.
     """
     method = METHODS.get(name)
-    if method is not None and content.get("revision", 1) != method.revision:
+    found = content.get("revision", 1)
+    if method is None or found == method.revision:
+        return
+    if found in range(1, method.revision):
         raise UserError(f"{source} is of {method.revised}; train anew, or use ogspr 0.1 for it.")
+    raise UserError(
+        f"{source} is of revision {found} of {name}, and this version of ogspr knows {method.revision}; "
+        "use a newer one."
+    )
 
 
 def method_of(config: AgentConfig) -> Method:

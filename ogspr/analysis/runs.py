@@ -377,6 +377,8 @@ def _protocol(run: RunResult) -> str:
     protocol = _protocol_of(run)
     if protocol is None:
         return _UNKNOWN
+    if protocol.get("suite") == "atari":
+        protocol = {"fire": False} | protocol  # older runs do not say
     return ", ".join(f"{name} {value}" for name, value in sorted(protocol.items()) if name not in _NO_MATTER)
 
 

@@ -51,10 +51,12 @@ class Announcer(Spectator):
         self, display: Display, request: Request, callbacks: Sequence[Callback], stop: StopRequest
     ) -> None:
         super().__init__(display, request)
-        self.runs: Sequence[Run] = ()  # those that had not failed when they were last seen
+        self.runs: Sequence[Run] = ()  # all of them, once training has begun
         self.error: Exception | None = None
         self._callbacks = callbacks
         self._stop = stop
+        self._over: list[Evaluated] = []  # evaluations that callbacks have not heard of
+        self._agent_steps: dict[int, int] = {}  # that they know of
         self._logged: dict[int, object] = {}  # the row of each run that callbacks know of
 
     def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:
@@ -62,18 +64,20 @@ class Announcer(Spectator):
         occasion = evaluation.occasion
         scores = tuple(episode.score for episode in evaluation.episodes)
         over = Evaluated(seed, occasion.agent_steps, occasion.frames, scores, evaluation.mean_score, best)
-        self._tell(lambda callback: callback.on_evaluation(over))
+        self._over.append(over)
 
     def round(self, runs: Sequence[Run]) -> None:
         super().round(runs)
         if not self.runs:
             self._tell(lambda callback: callback.on_start([run.config.seed for run in runs]))
         self.runs = list(runs)
-        self._tell(
-            lambda callback: callback.on_step(
-                {run.config.seed: run.trainer.progress.agent_steps for run in runs}
-            )
-        )
+        agent_steps = {run.config.seed: run.trainer.progress.agent_steps for run in runs}
+        if agent_steps != self._agent_steps:
+            self._agent_steps = agent_steps
+            self._tell(lambda callback: callback.on_step(dict(agent_steps)))
+        while self._over:
+            over = self._over.pop(0)
+            self._tell(partial(_tell_evaluation, over))
         for run in runs:
             seed, row = run.config.seed, run.trainer.latest
             if row and self._logged.get(seed) is not row:
@@ -81,8 +85,9 @@ class Announcer(Spectator):
                 self._tell(partial(_tell_row, seed, row))
 
     def end(self, runs: Sequence[Run]) -> None:
-        """Training is over."""
-        self._tell(lambda callback: callback.on_end([run.config.seed for run in runs]))
+        """Training is over, as it should be or because a callback has ended it."""
+        for callback in self._callbacks:
+            callback.on_end([run.config.seed for run in runs])
 
     def _tell(self, call: Callable[[Callback], None]) -> None:
         for callback in self._callbacks:
@@ -93,6 +98,10 @@ class Announcer(Spectator):
             except Exception as error:
                 self.error = error
                 self._stop.ask()
+
+
+def _tell_evaluation(over: Evaluated, callback: Callback) -> None:
+    callback.on_evaluation(over)
 
 
 def _tell_row(seed: int, row: Mapping[str, float], callback: Callback) -> None:

@@ -125,6 +125,9 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
         if not isinstance(announcer.error, StopTraining):
             raise announcer.error from None
         display.line(f"stopped by a callback; {_how_to_go_on(request)}")
+        if session.failed:
+            raise RunsFailed("; ".join(session.failed)) from None
+        announcer.end(announcer.runs)
         return announcer.runs
     finally:
         display.close()

@@ -40,7 +40,7 @@ def small(task: str) -> TrainOptions[OGSPRConfig]:
     """
     config = replace(
         preset("ogspr"),
-        observation=ObservationPrediction(1.0),  # the sum is over fewer pixels
+        observation=ObservationPrediction(1.0),  # the sum is over fewer pixels; found by trying
         sizes=Sizes(16, 128, 128, 128, 128, 128, 128, 32, (32, 32, 16)),
         self_prediction=SelfPrediction(horizon=2),
         batch_size=32,

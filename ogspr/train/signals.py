@@ -25,6 +25,7 @@ class Stopped(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
+        self.number = number
         self.exit_code = 128 + number
 
 

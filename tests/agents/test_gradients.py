@@ -197,6 +197,23 @@ def test_parameter_counts_at_cheetah_run(name, count):
     assert agent.parameter_count == count
 
 
+@every_variant
+def test_weights_begin_orthogonal(name):
+    """Every layer of an agent: gain 1 in linear layers, sqrt 2 in convolutions; biases at zero."""
+    agent = make_agent(small_config("continuous", name), make_spec("continuous"))
+    for parameter_name, parameter in parameters(agent).items():
+        if parameter_name.endswith("bias"):
+            assert not parameter.any(), parameter_name
+            continue
+        pair = "long_term" in parameter_name
+        gain = 1.0 if parameter.ndim == 2 or pair else math.sqrt(2.0)
+        for weight in parameter.detach() if pair else [parameter.detach()]:
+            values = torch.linalg.svdvals(weight.flatten(1))
+            torch.testing.assert_close(
+                values, torch.full_like(values, gain), rtol=1e-4, atol=1e-4, msg=parameter_name
+            )
+
+
 @pytest.mark.parametrize(
     ("suite", "kind", "random_steps", "updates", "noise"),
     [("dmc", "continuous", 10_000, 1, 0.1), ("atari100k", "discrete", 2_000, 2, 0.2)],

@@ -1,5 +1,6 @@
 """Every loss moves the encoder: what would have shown that next-observation prediction was switched off."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -45,7 +46,7 @@ def random_steps(env):
 
 
 def influences(config, spec, replay):
-    agent = make_agent(replace(config, batch_size=16), spec)
+    agent, replay = make_agent(replace(config, batch_size=16), spec), copy.deepcopy(replay)
     for _ in range(UPDATES):
         agent.update(replay)
     prefix = "encoder_gradient_"

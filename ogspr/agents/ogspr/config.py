@@ -1,7 +1,7 @@
 """Every number of the method. Defaults are those for DeepMind Control.
 
 They come from the paper, and where it is silent or its authors' public code does something else, from that
-code (github.com/sumwailiu/OG-SPR, read for facts): those fields begin with "Code:".
+code (github.com/sumwailiu/OG-SPR, read for facts): those fields say "code".
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class OGSPRConfig:
     weight_decay: float = 1e-4
     """Weight decay of both optimisers."""
     clip_norm: float = 20.0
-    """Largest norm of the gradient of the whole value network."""
+    """Largest norm of the gradient; code: one norm over the whole value network."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4

@@ -23,7 +23,7 @@ from ogspr.agents.protocol import WindowSource
 
 T = TypeVar("T")
 
-_MOST_WINDOWS = 64  # enough to compare losses, and little memory beside an update
+_MOST_WINDOWS = 32  # enough to compare losses, and little memory beside an update
 COMBINED = "combined"
 
 

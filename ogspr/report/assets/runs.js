@@ -250,7 +250,7 @@
         'section',
         { class: 'card' },
         element('h3', {}, 'Gradient on the encoder, by loss'),
-        element('p', { class: 'card-note' }, 'Norms, each loss times its weight. A loss far below the others has no effect.'),
+        element('p', { class: 'card-note' }, 'Norms, each loss times its weight. A loss far below the others has next to no effect.'),
         element('p', { class: 'card-note influences' }, ...lines.map(({ label, look }) => element('span', { class: 'method-name' }, ogspr.methods.picture(look), label))),
         ogspr.charts.chart(() => influenceModel(run.losses, lines), { size: 'large', keep: 'chart:influence' }),
       ),
