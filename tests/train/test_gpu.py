@@ -112,14 +112,15 @@ def test_gpu_and_cpu_learn_the_same_in_fp32():
     """Same weights and, by chance put equal, the same batch: the losses of the first update agree."""
     on_gpu, on_cpu = learner_on_gpu("eager", "fp32"), make_learner()
     on_gpu.load_state_dict(on_cpu.state_dict() | {"generator": on_gpu.state_dict()["generator"]})
-    drawn = on_cpu.agent._update._draw_noise()
+    drawn = on_cpu.agent._update._forward._draw_noise()
     for learner, device in ((on_gpu, "cuda"), (on_cpu, "cpu")):
         moved = type(drawn)(*(part.to(device) for part in drawn))
-        learner.agent._update._draw_noise = lambda moved=moved: moved
+        learner.agent._update._forward._draw_noise = lambda moved=moved: moved
         learner.update()
     gpu, cpu = on_gpu.metrics(), on_cpu.metrics()
     for name in cpu:
-        assert gpu[name] == pytest.approx(cpu[name], rel=1e-3, abs=1e-4), name
+        if not name.startswith("encoder_gradient_"):  # of a batch that neither's chance has put equal
+            assert gpu[name] == pytest.approx(cpu[name], rel=1e-3, abs=1e-4), name
 
 
 def test_a_captured_update_uses_a_loaded_state(method):
@@ -174,7 +175,7 @@ def test_phases_can_be_captured(place, method):
     assert learner.metrics()["failed_updates"] == 0.0
 
 
-@pytest.mark.parametrize("variant", ["ogspr-sp", "shared-adapter", "anonmethod"])
+@pytest.mark.parametrize("variant", ["as-written", "ogspr-op", "ogspr-sp", "shared-adapter", "anonmethod"])
 def test_other_variants_run_in_a_graph(variant):
     learner = learner_on_gpu(config=small_config(variant))
     start = weights(learner)
@@ -192,6 +193,21 @@ def test_an_update_never_waits_for_the_gpu(mode, method):
         store_episodes(learner, seed=3, episodes=1)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("place", ["device", "pinned"])
+def test_a_learner_that_is_looked_at_learns_as_one_that_is_not(place):
+    """Gradients by loss are measured between two replays of a graph: two learners, and one of each alone."""
+    alone = updated(learner_on_gpu(place=place))
+    watched, other = (learner_on_gpu(place=place) for _ in range(2))
+    for _ in range(UPDATES):
+        for learner in (watched, other):
+            learner.update()
+            numbers = learner.metrics()
+        assert 0.0 < numbers["encoder_gradient_combined"] < float("inf")
+    torch.cuda.synchronize()
+    for learner in (watched, other):
+        assert distance(weights(learner), alone) == 0.0
 
 
 def assert_side_by_side_as_alone(method, learners, updates):

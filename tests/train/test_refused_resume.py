@@ -229,7 +229,8 @@ if not torch.cuda.is_available():
 harmed("no config", "but no config.json", lambda run: (run / "config.json").unlink())
 harmed("a damaged config", "config.json is damaged", lambda run: cut_off(run / "config.json"))
 harmed("a config of another format", "has format 2", lambda run: set_value(run / "config.json", format=2))
-harmed("another revision", "train anew", lambda run: set_value(run / "config.json", revision=99))
+harmed("a run of version 0.1", "train anew", lambda run: set_value(run / "config.json", revision=1))
+harmed("a newer revision", "use a newer one", lambda run: set_value(run / "config.json", revision=99))
 harmed("an unknown method", "unknown method", lambda run: set_value(run / "config.json", method="other"))
 if not torch.cuda.is_available():
     harmed(
