@@ -61,6 +61,8 @@ class Announcer(Spectator):
 
     def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:
         super().evaluation(seed, evaluation, best)
+        if not self._callbacks:
+            return
         occasion = evaluation.occasion
         scores = tuple(episode.score for episode in evaluation.episodes)
         over = Evaluated(seed, occasion.agent_steps, occasion.frames, scores, evaluation.mean_score, best)
@@ -68,6 +70,8 @@ class Announcer(Spectator):
 
     def round(self, runs: Sequence[Run]) -> None:
         super().round(runs)
+        if not self._callbacks:
+            return
         if not self.runs:
             self._tell(lambda callback: callback.on_start([run.config.seed for run in runs]))
         self.runs = list(runs)

@@ -110,25 +110,24 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
         # Of programs that are not the command, too: torch's compiler asks Python about the processor.
         with current_folder_ignored(), stop.listening():
             session = Session(request, announcer, stop)
-            runs = session.run()
+            try:
+                runs: Sequence[Run] = session.run()
+            except Stopped:
+                if announcer.error is None:
+                    raise
+                if not isinstance(announcer.error, StopTraining):
+                    raise announcer.error from None
+                display.line(f"stopped by a callback; {_how_to_go_on(request)}")
+                runs = announcer.runs
         if session.failed:
             raise RunsFailed("; ".join(session.failed))
-        for run in runs:
-            display.line(f"{run.folder.path} is done: {_scores(run)}")
-        announcer.end(runs)
-        if announcer.error is not None and not isinstance(announcer.error, StopTraining):
-            raise announcer.error
-    except Stopped as stopped:
         if announcer.error is None:
-            display.line(f"stopped by {stopped}; {_how_to_go_on(request)}")
-            raise
-        if not isinstance(announcer.error, StopTraining):
-            raise announcer.error from None
-        display.line(f"stopped by a callback; {_how_to_go_on(request)}")
-        if session.failed:
-            raise RunsFailed("; ".join(session.failed)) from None
-        announcer.end(announcer.runs)
-        return announcer.runs
+            for run in runs:
+                display.line(f"{run.folder.path} is done: {_scores(run)}")
+        announcer.end(runs)
+    except Stopped as stopped:
+        display.line(f"stopped by {stopped}; {_how_to_go_on(request)}")
+        raise
     finally:
         display.close()
     return runs

@@ -85,16 +85,7 @@ class GymView(gymnasium.Env[UInt8Array, Any]):
         return step.observation
 
 
-def make_gym(
-    name: str,
-    *,
-    seed: int = 0,
-    training: bool = False,
-    options: EnvOptions | None = None,
-    render_mode: str | None = None,
-) -> GymView:
-    """An environment with Gymnasium's interface: `make_gym("dmc:walker-walk")`."""
-    return GymView(name, seed=seed, training=training, options=options, render_mode=render_mode)
+make_gym = GymView  # beside `make_env`
 
 
 def _action_space(actions: ActionSpec) -> spaces.Space[Any]:

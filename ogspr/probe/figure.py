@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 from ogspr.analysis.probing import NEXT_STATE, STATE, TITLES
 from ogspr.analysis.statistics import Estimate
 from ogspr.probe.results import Summary
-from ogspr.records.drawing import load_matplotlib
-from ogspr.records.files import written_whole
+from ogspr.records.drawing import load_matplotlib, write_figure
 
 FORMATS = (".png", ".pdf")
 _LOSSES = (STATE, NEXT_STATE)
@@ -35,9 +33,7 @@ def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
         axes.set_title(TITLES[loss])
     paths = [csv.with_suffix(suffix) for suffix in FORMATS]
     for path in paths:
-        picture = io.BytesIO()
-        figure.savefig(picture, format=path.suffix[1:], dpi=150)
-        written_whole(path, picture.getvalue())
+        write_figure(figure, path)
     return paths
 
 

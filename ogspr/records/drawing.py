@@ -1,9 +1,19 @@
-"""Matplotlib without the settings of the current folder."""
+"""Matplotlib without the settings of the current folder, and its figures as files."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ogspr.records.files import written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DOTS_PER_INCH = 150
 
 
 def load_matplotlib() -> None:
@@ -14,3 +24,10 @@ def load_matplotlib() -> None:
     """
     with contextlib.chdir(Path(__file__).parent):
         import matplotlib  # noqa: F401
+
+
+def write_figure(figure: Figure, path: Path, metadata: Mapping[str, None] | None = None) -> None:
+    """In the format that the path ends in."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
+    written_whole(path, picture.getvalue())

@@ -120,11 +120,7 @@ class Replay:
 
     def peek(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
         """Windows as `draw` gives them, without a trace; not compiled for their number."""
-        stored = self._stored()
-        return [
-            Window(*draw_window(stored, horizon, self.shape.frame_stack, uniforms))
-            for horizon, uniforms in wanted
-        ]
+        return self._windows(draw_window, wanted)
 
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
         """New priorities of drawn steps, none where `skip` (0-d) is 1; later steps get the largest seen."""
@@ -208,14 +204,13 @@ class Replay:
         return torch.arange(first, end, device=self.numbers.device) % self.shape.capacity
 
     def _draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        stored = self._stored()
-        return [
-            Window(*self._draw_window(stored, horizon, self.shape.frame_stack, uniforms))
-            for horizon, uniforms in wanted
-        ]
+        return self._windows(self._draw_window, wanted)
 
-    def _stored(self) -> tuple[Tensor, ...]:
-        return self.frames, self.numbers, self.age, self.reach, self.priority
+    def _windows(self, draw: Wrapped, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+        stored = (self.frames, self.numbers, self.age, self.reach, self.priority)
+        return [
+            Window(*draw(stored, horizon, self.shape.frame_stack, uniforms)) for horizon, uniforms in wanted
+        ]
 
     def _check(self, step: TimeStep) -> None:
         """Before anything is noted: a step that does not fit leaves the replay as it was."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
@@ -19,7 +18,8 @@ from ogspr.analysis.grid import Grid, score_matrix
 from ogspr.analysis.published import published_curves
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
 from ogspr.analysis.wording import counted, spaced
-from ogspr.records.files import make_inner_folder, written_whole
+from ogspr.records.drawing import write_figure
+from ogspr.records.files import make_inner_folder
 from ogspr.reference import METHOD, paper_scores
 from ogspr.report.aggregates import DRQV2, HUMAN, RAW, SHARE, aggregate
 from ogspr.report.paper_tables import finished_square
@@ -41,7 +41,6 @@ _LEGEND_COLUMN = 2.6  # inches
 _LEGEND_HANDLE, _LEGEND_LETTER = 0.6, 0.062  # inches, at its size of letters
 _MOST_PER_CENT = 300.0  # on a linear axis
 _RESAMPLES = 1_000
-_DOTS_PER_INCH = 150
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -49,10 +48,8 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     make_inner_folder(folder)
     paths = []
     for kind, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
-        path, picture = folder / f"{name}.{kind}", io.BytesIO()
-        figure.savefig(picture, format=kind, dpi=_DOTS_PER_INCH, metadata=metadata)
-        written_whole(path, picture.getvalue())
-        paths.append(path)
+        paths.append(folder / f"{name}.{kind}")
+        write_figure(figure, paths[-1], metadata)
     return paths
 
 

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ogspr.agents.ogspr import Sizes, preset
 from ogspr.envs import EnvOptions
@@ -90,6 +94,17 @@ def exit_code(child: int) -> int:
 
 def kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
+
+
+@contextmanager
+def disk_of(place: Path, size: str) -> Iterator[Path]:
+    """A file system of that size in a new folder; the test is skipped where none can be mounted."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if subprocess.run(mount, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def final_state(folder: Path) -> dict:

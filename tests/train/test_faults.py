@@ -14,7 +14,7 @@ import pytest
 
 from ogspr.train.signals import ONE_REQUEST, Stopped, StopRequest
 from tests.helpers.trajectories import ROOT
-from tests.train.runs import TABLES, TASK, exit_code
+from tests.train.runs import TABLES, TASK, disk_of, exit_code
 
 TINY = """
 agent_steps = 120
@@ -320,15 +320,8 @@ def test_a_disk_that_fills_up_stops_the_run_and_harms_nothing(settings, assert_c
 @pytest.fixture
 def tiny_disk(tmp_path):
     """A file system of half a megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(place)], stderr=subprocess.DEVNULL
-    )
-    if mounted.returncode:
-        pytest.skip("file systems cannot be mounted here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with disk_of(tmp_path / "disk", "500k") as place:
+        yield place
 
 
 def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, assert_continues, tiny_disk):

@@ -24,7 +24,7 @@ from ogspr.train.options import ComputeOptions, EvaluationOptions, KeepOptions
 from ogspr.train.run_records import RunRecords
 from ogspr.train.session import Audience
 from ogspr.train.signals import Stopped, StopRequest
-from tests.train.runs import TASK, assert_same_run, exit_code, request, tiny_options, train
+from tests.train.runs import TASK, assert_same_run, disk_of, exit_code, request, tiny_options, train
 from tests.train.test_runs import cut_off, flip_a_bit, newest, stopped_run
 
 KILLED_AT = 110  # agent steps, of 150
@@ -472,15 +472,8 @@ def test_killed_before_the_new_files_have_their_names_it_changes_none(killed, un
 
 @pytest.fixture
 def small_disk(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(place)], stderr=subprocess.DEVNULL
-    )
-    if mounted.returncode:
-        pytest.skip("file systems cannot be mounted here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with disk_of(tmp_path / "disk", "20m") as place:
+        yield place
 
 
 @pytest.mark.parametrize("free", [0, 4096, 65536])

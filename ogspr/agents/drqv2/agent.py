@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.acting import Actor
-from ogspr.agents.actor_critic import plain_action
 from ogspr.agents.base import AgentBase
-from ogspr.agents.behaviour import Behaviour
+from ogspr.agents.behaviour import Behaviour, evaluating_actor
 from ogspr.agents.drqv2 import losses
 from ogspr.agents.drqv2.config import DrQv2Config
 from ogspr.agents.drqv2.networks import (
@@ -135,12 +134,11 @@ class DrQv2Agent(AgentBase):
     ) -> Behaviour:
         actions, networks = continuous_actions(spec), (self.value_network, self.policy)
         explore = partial(accelerator.function(losses.noisy_action), *networks, self._acting_noise)
-        evaluate = partial(accelerator.function(plain_action), *networks, actions, PIXEL_RANGE)
         return Behaviour(
             spec.actions,
             actions,
             Actor(explore, actions.size, accelerator, device, noisy=True),
-            Actor(evaluate, actions.size, accelerator, device, noisy=False),
+            evaluating_actor(*networks, actions, PIXEL_RANGE, accelerator, device, sampled=False),
             self.config.random_steps,
             chance.acting,
         )
