@@ -7,10 +7,9 @@ import this file too, start at once.
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +17,10 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ogspr._version import __version__
-from ogspr.bench.options import KernelBench, SharingBench, TrainBench, UpdateBench
 from ogspr.envs import EnvOptions, WorkerDied, WorkerError
 from ogspr.envs.trust import current_folder_ignored, refuse_ignored_environment
 from ogspr.errors import UserError, unknown
 from ogspr.records.console import discard_lost_output, make_console
-from ogspr.train.execution import Mode
 
 _PROGRAM = "ogspr"
 _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` and `ogspr tasks`."
@@ -32,28 +29,29 @@ _TRAIN_DESCRIPTION = """Train an agent: ogspr train TASK [OPTIONS]
 A run lives in a folder: settings, csv files, checkpoints, policies. It can be killed at any moment; the same
 command goes on with it as if nothing had happened. Defaults below are those of the preset, for the task."""
 _NO_OPTIONS = EnvOptions()
-_DEFAULT_UPDATE_BENCH = UpdateBench()
-_DEFAULT_KERNEL_BENCH = KernelBench()
-_DEFAULT_TRAIN_BENCH = TrainBench()
-_DEFAULT_SHARING_BENCH = SharingBench()
 
 
 def main() -> None:
-    """Runs a command: exit code 0, 1 for a failure, 2 for a user's mistake, 128 + n for signal n."""
+    run_program(_PROGRAM, _dispatch)
+
+
+def run_program(program: str, run: Callable[[list[str]], int]) -> None:
+    """Runs what the command line asks for: exit code 0, 1 for a failure, 2 for a user's mistake, 128 + n for
+    signal n."""
     # What is small is still unprinted now, and Python would complain at its end about a reader that has gone.
     atexit.register(discard_lost_output)
     try:
         refuse_ignored_environment()
         with current_folder_ignored():
-            sys.exit(_dispatch(sys.argv[1:]))
+            sys.exit(run(sys.argv[1:]))
     except UserError as error:
-        print(f"{_PROGRAM}: error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{program}: error: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
     except (WorkerError, WorkerDied) as error:
-        print(f"{_PROGRAM}: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{program}: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
     except KeyboardInterrupt:
-        print(f"{_PROGRAM}: interrupted", file=sys.stderr)  # noqa: T201
+        print(f"{program}: interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(130)
     except BrokenPipeError:
         if not discard_lost_output():
@@ -68,28 +66,45 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["train"]:
         return _train(arguments[1:])
     if arguments[:1] == ["bench"]:
-        return _run(
-            f"{_PROGRAM} bench",
-            "Measure speed, as ratios in one run, and random scores.",
-            _BENCHES,
-            arguments[1:],
+        raise UserError(
+            "`ogspr bench` has moved: run `python -m benchmarks` in a checkout of the source, or "
+            "`ogspr doctor --speed` to see how fast training is on this machine."
         )
-    return _run(_PROGRAM, _DESCRIPTION, _COMMANDS, arguments)
-
-
-def _run(
-    program: str, description: str, commands: dict[str, Callable[..., int]], arguments: list[str]
-) -> int:
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
-        raise unknown("command", arguments[0], commands, f"See `{program} --help`.")
-    code: int = tyro.extras.subcommand_cli_from_dict(
-        commands, prog=program, description=description, args=arguments
-    )
+    code: int = run_subcommand(_PROGRAM, _DESCRIPTION, _COMMANDS, arguments)
     return code
 
 
-def doctor() -> int:
-    """Check this machine: versions, OpenGL, CUDA, memory, each with a fix."""
+def run_subcommand(
+    program: str, description: str, commands: Mapping[str, Callable[..., Any]], arguments: list[str]
+) -> Any:
+    """Calls the command that is named first, with its options; gives what it returns."""
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        raise unknown("command", arguments[0], commands, f"See `{program} --help`.")
+    return tyro.extras.subcommand_cli_from_dict(
+        dict(commands), prog=program, description=description, args=arguments
+    )
+
+
+def doctor(
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = "",
+    speed: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    preset: str = "",
+) -> int:
+    """Check this machine: versions, OpenGL, CUDA, memory, each with a fix; or how fast it trains.
+
+    Args:
+        task: With --speed: what would be trained. Default: dmc:cheetah-run.
+        speed: Measure instead, in about a minute, how fast environment, policy and update are, what bounds
+            training and how long a run would take. On a GPU, compiling takes a minute or two more.
+        preset: With --speed: the preset of the run. Default: ogspr.
+    """
+    if speed:
+        from ogspr.commands.speed import show_speed
+
+        show_speed(task or "dmc:cheetah-run", preset or "ogspr", make_console())
+        return 0
+    if task or preset:
+        raise UserError(f"a task and --preset only matter to speed: ogspr doctor --speed {task}".rstrip())
     from ogspr.commands.doctor import doctor as run
 
     return 0 if run(make_console()) else 1
@@ -397,150 +412,6 @@ def probe(
     return 0
 
 
-def bench() -> int:
-    """Measure speed, as ratios in one run; `ogspr bench --help` lists what."""
-    raise AssertionError("dispatched before")
-
-
-def bench_env(
-    tasks: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="TASK [TASK ...]")],
-    steps: int = 100,
-    rounds: int = 5,
-    out: Path | None = None,
-) -> int:
-    """Agent steps a second, side by side in one run, with what else is in use.
-
-    Args:
-        tasks: Environments to measure.
-        steps: Agent steps (or frames) timed in one round.
-        rounds: Rounds; the contenders take turns, and the median round counts.
-        out: A csv file for the numbers.
-    """
-    from ogspr.bench.env import bench_env as run
-
-    run(tasks, steps=steps, rounds=rounds, out=out, console=make_console())
-    return 0
-
-
-def bench_update(
-    bench: tyro.conf.OmitArgPrefixes[UpdateBench] = _DEFAULT_UPDATE_BENCH, out: Path | None = None
-) -> int:
-    """Milliseconds an update: eager, compiled, graph; each precision; several learners.
-
-    Args:
-        bench: What is measured.
-        out: A csv file for the numbers.
-    """
-    from ogspr.bench.update import bench_update as run
-
-    run(bench, out=out, console=make_console())
-    return 0
-
-
-def bench_kernels(
-    bench: tyro.conf.OmitArgPrefixes[KernelBench] = _DEFAULT_KERNEL_BENCH, out: Path | None = None
-) -> int:
-    """What the device does during an update, kernel by kernel, and how long it is idle.
-
-    Args:
-        bench: What is traced.
-        out: A csv file for the numbers.
-    """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch: its profiler talks to itself
-    from ogspr.bench.kernels import bench_kernels as run
-
-    run(bench, out=out, console=make_console())
-    return 0
-
-
-def bench_train(
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = "dmc:cheetah-run",
-    bench: tyro.conf.OmitArgPrefixes[TrainBench] = _DEFAULT_TRAIN_BENCH,
-    out: Path | None = None,
-) -> int:
-    """Milliseconds an agent step of a real training run, evaluation included, and where they go.
-
-    Args:
-        task: What is trained.
-        bench: What is measured.
-        out: A csv file for the numbers.
-    """
-    from ogspr.bench.train import bench_train as run
-
-    run(task, bench, out=out, console=make_console())
-    return 0
-
-
-def bench_sharing(
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = "dmc:cheetah-run",
-    bench: tyro.conf.OmitArgPrefixes[SharingBench] = _DEFAULT_SHARING_BENCH,
-    out: Path | None = None,
-) -> int:
-    """What updates and drawing cost each other: alone, and at the same time.
-
-    Args:
-        task: What is drawn.
-        bench: What is measured.
-        out: A csv file for the numbers.
-    """
-    from ogspr.bench.sharing import bench_sharing as run
-
-    run(task, bench, out=out, console=make_console())
-    return 0
-
-
-def bench_precision(
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    updates: int = 16,
-    mode: Mode | None = None,
-    out: Path | None = None,
-) -> int:
-    """What rounding does to the gradients of a run, against what another batch does to them.
-
-    Args:
-        folder: A run with its replay; its newest checkpoint is read, and nothing in it is changed.
-        updates: Batches that are compared.
-        mode: How updates run in precisions other than fp32; if left out, graph on a GPU, eager on a CPU.
-        out: A csv file for the numbers.
-    """
-    from ogspr.bench.precision import bench_precision as run
-
-    run(folder, updates=updates, mode=mode, out=out, console=make_console())
-    return 0
-
-
-def bench_random(
-    tasks: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="[TASK ...]")] = [],  # noqa: B006
-    episodes: int = 100,
-    seed: int = 0,
-    action_repeat: int | None = None,
-    processes: int | None = None,
-    out: Path | None = None,
-) -> int:
-    """Scores of the random policy: what 0 means where scores are normalised.
-
-    Args:
-        tasks: Environments; if left out, all of the paper.
-        episodes: Episodes of each.
-        seed: Decides everything that is left to chance.
-        action_repeat: Frames for which an action is held; if left out, 2 for dmc, 4 for atari, else 1.
-        processes: Tasks side by side; if left out, as many as there are cores.
-        out: A csv file for the numbers; a second call goes on with what is missing in it.
-    """
-    from ogspr.bench.random import bench_random as run
-
-    run(
-        tasks,
-        episodes=episodes,
-        seed=seed,
-        action_repeat=action_repeat,
-        processes=processes,
-        out=out,
-        console=make_console(),
-    )
-    return 0
-
-
 _COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "tasks": tasks,
@@ -553,14 +424,4 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "report": report,
     "watch": watch,
     "probe": probe,
-    "bench": bench,
-}
-_BENCHES: dict[str, Callable[..., int]] = {
-    "env": bench_env,
-    "update": bench_update,
-    "kernels": bench_kernels,
-    "sharing": bench_sharing,
-    "train": bench_train,
-    "precision": bench_precision,
-    "random": bench_random,
 }

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 # Ctrl-C is part of what is tested. In the background (`nohup make test &`) a shell has it ignored, and
 # processes that tests start would inherit that.
@@ -16,7 +17,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
-from ogspr.cli import main
+import benchmarks.__main__
+import ogspr.cli
 from ogspr.envs import gl
 from tests.helpers.trajectories import ROOT
 
@@ -36,18 +38,24 @@ def opengl() -> gl.Backend:
 
 
 @pytest.fixture
-def ogspr_here(monkeypatch, capfd):
-    """`python -m ogspr` in this process, for what is not about processes: starting one takes seconds."""
+def program_here(monkeypatch, capfd):
+    """`python -m <program>` in this process, for what is not about processes: starting one takes seconds."""
+    mains = {"ogspr": ogspr.cli.main, "benchmarks": benchmarks.__main__.main}
 
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    def run(program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
         capfd.readouterr()
         with monkeypatch.context() as changed, pytest.raises(SystemExit) as end:
             changed.chdir(ROOT)
-            changed.setattr(sys, "argv", ["ogspr", *arguments])
+            changed.setattr(sys, "argv", [program, *arguments])
             for name, value in variables.items():
                 changed.setenv(name, value)
-            main()
+            mains[program]()
         output, errors = capfd.readouterr()
         return subprocess.CompletedProcess(arguments, end.value.code, output, errors)
 
     return run
+
+
+@pytest.fixture
+def ogspr_here(program_here):
+    return partial(program_here, "ogspr")

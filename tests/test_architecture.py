@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,17 @@ def test_imports_follow_the_documented_arrows(path):
 
 def test_a_forbidden_import_would_be_seen(tmp_path):
     file = tmp_path / "file.py"
-    file.write_text("def f():\n    from ogspr.cli import main\n    import ogspr.bench.env\n")
-    assert imported_modules(file) == {"cli", "bench"}
+    file.write_text("def f():\n    from ogspr.cli import main\n    import ogspr.probe.heads\n")
+    assert imported_modules(file) == {"cli", "probe"}
+
+
+def test_the_package_does_without_what_surrounds_it():
+    """Benchmarks, tests and examples are not in the wheel."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        build = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build["packages"] == ["ogspr"]
+    for path in sources():
+        assert not re.search(r"^\s*(from|import) (benchmarks|tests|examples)\b", path.read_text(), re.M), path
 
 
 def test_training_knows_no_method():

@@ -10,6 +10,8 @@ from statistics import mean, stdev
 
 import pytest
 
+import ogspr.cli
+from benchmarks.commands import COMMANDS
 from ogspr.reference import read_table
 from tests.helpers.trajectories import ROOT
 
@@ -63,35 +65,92 @@ def test_the_python_examples_of_a_page_run(page, shown, tmp_path):
         assert text in done.stdout
 
 
-def shown_commands():
-    """Every line `ogspr ...` of a page that stands apart, and every command beside a result."""
-    for page in PAGES:
-        for line in re.findall(r"^ +(?:\w+=\S+ )*(ogspr .*)", page.read_text(), re.M):
-            yield page.name, line
+OURS = r"ogspr|python -m benchmarks"
+# How a program of an earlier version is called now. Its commands stay in results/ as they were typed.
+RENAMED = {"ogspr bench": "python -m benchmarks"}
+
+
+def recorded_commands():
+    """File and command of every result; variables that were set stand before it, in the same line."""
     for path in (*ROOT.glob("results/**/*.command"), *ROOT.glob("results/**/command")):
         for line in path.read_text().splitlines():
             yield str(path.relative_to(ROOT)), re.sub(r"^(\w+=\S+ )*", "", line)
 
 
+def shown_commands():
+    """Page and line of every command that stands apart, but for those that have made a table of results."""
+    for page in PAGES:
+        text = re.sub(r"<!-- (?!planned)(\S+):begin -->.*?<!-- \1:end -->", "", page.read_text(), flags=re.S)
+        for line in re.findall(rf"^ +(?:\w+=\S+ )*((?:{OURS}) .*)", text, re.M):
+            yield page.name, line
+
+
+def as_typed_today(line):
+    for before, now in RENAMED.items():
+        line = re.sub(rf"^{before}\b", now, line)
+    return line
+
+
 @pytest.fixture
-def options_of(ogspr_here):
+def options_of(program_here):
     @cache
     def options(*command):
-        done = ogspr_here(*command, "--help")
-        assert done.returncode == 0, done.stderr
+        done = program_here(*command, "--help")
+        assert done.returncode == 0, f"{command}: {done.stderr}"
         return set(re.findall(r"--[\w.-]+", done.stdout))
 
     return options
 
 
+def check_command(place, line, options_of):
+    words = shlex.split(line, comments=True)
+    program, words = ("ogspr", words[1:]) if words[0] == "ogspr" else (words[2], words[3:])
+    command = [program, *words[:1]]
+    if command == ["ogspr", "train"] and "--preset" in words:
+        command += words[words.index("--preset") :][:2]  # which options there are depends on the method
+    options = {word for word in words if word.startswith("--")}
+    assert options <= options_of(*command), f"{place}: {line}"
+
+
 def test_every_command_that_is_shown_exists_with_its_options(options_of):
     shown = list(shown_commands())
-    assert len(shown) > 50
+    assert len(shown) > 30
     for place, line in shown:
-        words = shlex.split(line, comments=True)[1:]
-        command = words[: 2 if words[0] == "bench" else 1]
-        if command == ["train"]:
-            # Which options there are depends on the method.
-            command += words[words.index("--preset") :][:2] if "--preset" in words else []
-        options = {word for word in words if word.startswith("--")}
-        assert options <= options_of(*command), f"{place}: {line}"
+        check_command(place, line, options_of)
+
+
+def test_every_command_that_made_a_result_exists_perhaps_by_another_name(options_of):
+    recorded = list(recorded_commands())
+    assert len(recorded) > 20
+    for place, line in recorded:
+        if line != "make train":
+            check_command(place, as_typed_today(line), options_of)
+
+
+def test_commands_in_tables_of_results_are_those_that_were_typed():
+    """Pages show them between the markers of scripts/update-docs; whatever else stands there is checked."""
+    typed = {line for _, line in recorded_commands()}
+    for page in PAGES:
+        for name, text in re.findall(r"<!-- (\S+):begin -->(.*?)<!-- \1:end -->", page.read_text(), re.S):
+            for line in re.findall(rf"^ +(?:\w+=\S+ )*((?:{OURS}) .*?)(?:  # .*)?$", text, re.M):
+                assert line in typed or name == "planned", f"{page.name}: {line}"
+
+
+@pytest.mark.parametrize("line", ["ogspr bench update", "python -m benchmarks updat", "ogspr eval --sed 1"])
+def test_a_wrong_command_would_be_seen(line, options_of):
+    with pytest.raises(AssertionError):
+        check_command("a page", line, options_of)
+
+
+def test_a_wrong_option_of_an_earlier_version_would_be_seen(options_of):
+    check_command("results", as_typed_today("ogspr bench update --updates 20"), options_of)
+    with pytest.raises(AssertionError):
+        check_command("results", as_typed_today("ogspr bench update --update 20"), options_of)
+
+
+def test_commands_that_sentences_name_exist():
+    known = {"ogspr": set(ogspr.cli._COMMANDS), "python -m benchmarks": set(COMMANDS)}
+    for page in PAGES:
+        if page.name != "CHANGELOG.md":  # it also names what is gone
+            for program, command in re.findall(rf"`({OURS}) ([a-z]+)", page.read_text()):
+                assert command in known[program], f"{page.name}: {program} {command}"

@@ -2,7 +2,7 @@
 
 | name | reference | random policy |
 |---|---|---|
-| drqv2 | DrQ-v2 at 500k agent steps, from the paper | measured: `ogspr bench random` |
+| drqv2 | DrQ-v2 at 500k agent steps, from the paper | measured: `python -m benchmarks random` |
 | human | human players, from the paper | from the paper |
 | spr | SPR at 100k agent steps, from the paper | from the paper |
 """

@@ -1,15 +1,14 @@
 import csv
-from io import StringIO
 
 import pytest
 import torch
-from rich.console import Console
 
-from ogspr.bench import work
-from ogspr.bench.options import UpdateBench
-from ogspr.bench.update import bench_update
-from ogspr.bench.work import Memory, Operations, floating_point_operations, held_bytes, operations_a_second
+from benchmarks import flops
+from benchmarks.commands import Update
+from benchmarks.flops import Operations, floating_point_operations, operations_a_second
+from benchmarks.learners import Memory, held_bytes
 from ogspr.errors import UserError
+from tests.benchmarks.reports import measured
 
 QUICK = {"batch_sizes": (2,), "capacities": (40,), "updates": 1, "rounds": 1, "learners": (1, 2)}
 
@@ -17,13 +16,11 @@ QUICK = {"batch_sizes": (2,), "capacities": (40,), "updates": 1, "rounds": 1, "l
 @pytest.fixture
 def small_product(monkeypatch):
     """Whose speed bounds are taken from: the usual one takes half a minute in bf16 on a CPU that lacks it."""
-    monkeypatch.setitem(work._PRODUCT_SIZE, "cpu", 128)
+    monkeypatch.setitem(flops._PRODUCT_SIZE, "cpu", 128)
 
 
 def run(out=None, **options):
-    text = StringIO()
-    console = Console(file=text, width=100)
-    return bench_update(UpdateBench(**(QUICK | options)), out=out, console=console), text.getvalue()
+    return measured(Update(**(QUICK | options)), out)
 
 
 @pytest.mark.usefixtures("small_product")
@@ -37,7 +34,7 @@ def test_table_and_csv_hold_what_was_measured(tmp_path):
         ("eager", "bf16", "2"),
     ]
     for row, result in zip(rows, results, strict=True):
-        assert float(row["milliseconds"]) == pytest.approx(result.milliseconds, abs=1e-3)
+        assert float(row["milliseconds"]) == pytest.approx(result.milliseconds, rel=1e-5)
         assert row["hardware"]
     assert results[0].ratio == 1.0
     assert results[2].ratio == pytest.approx(2 * results[0].milliseconds / results[2].milliseconds)
@@ -60,7 +57,7 @@ def test_batch_and_replay_sizes_vary_one_at_a_time(tmp_path):
         ("bf16", "1", "2", "50"),
     ]
     assert results[3].ratio == pytest.approx(1.5 * results[0].milliseconds / results[3].milliseconds)
-    assert results[3].operations.total == pytest.approx(1.5 * results[1].operations.total, rel=0.1)
+    assert results[3].operations == pytest.approx(1.5 * results[1].operations, rel=0.1)
     assert results[2].bound == pytest.approx(2 * results[1].bound)
     assert {float(row["bound"]) > 0 for row in rows} == {True}
     assert int(rows[4]["replay_bytes"]) == pytest.approx(1.25 * int(rows[0]["replay_bytes"]))
@@ -70,8 +67,8 @@ def test_batch_and_replay_sizes_vary_one_at_a_time(tmp_path):
 def test_every_method_is_measured(preset, learned):
     """Part of what learns has a target copy."""
     (result,), _ = run(preset=preset, learners=(1,))
-    assert 4 * learned < result.memory.networks < 8 * learned
-    assert result.memory.optimisers == pytest.approx(2 * 4 * learned, rel=0.01)  # two moments of each
+    assert 4 * learned < result.memory.networks_bytes < 8 * learned
+    assert result.memory.optimisers_bytes == pytest.approx(2 * 4 * learned, rel=0.01)  # two moments of each
 
 
 def test_operations_by_hand():
@@ -95,17 +92,17 @@ def test_each_kind_of_operation_is_bound_by_its_own_precision(precision, seconds
 
 def test_operations_a_second_by_hand(monkeypatch):
     seconds = iter([0.5, 0.25, *[0.5] * 8])  # the best counts: others were disturbed
-    monkeypatch.setattr("ogspr.bench.work._seconds", lambda *_: next(seconds))
+    monkeypatch.setattr("benchmarks.flops.seconds", lambda *_: next(seconds))
     assert operations_a_second(torch.device("cpu"), "fp32") == 2 * 1024**3 / 0.25
 
 
 def test_memory_that_is_nobody_elses_is_for_working():
     (result,), _ = run(learners=(1,))
     memory = result.memory
-    assert memory.working == 0  # not measured on a CPU
+    assert memory.working_bytes == 0  # not measured on a CPU
     frames = 40 * 3 * 84 * 84
-    assert frames < memory.replay < frames + 40 * 100
-    assert Memory.of([], held=7, most=9) == Memory(0, 0, 0, working=7, momentary=2)
+    assert frames < memory.replay_bytes < frames + 40 * 100
+    assert Memory.of([], held=7, peak=9) == Memory(0, 0, 0, working_bytes=7, momentary_bytes=2)
 
 
 def test_a_graph_holds_its_pool_and_others_what_tensors_live_in():
@@ -120,7 +117,7 @@ def test_a_graph_holds_its_pool_and_others_what_tensors_live_in():
 @pytest.mark.gpu
 def test_a_graph_works_with_the_same_memory_whatever_was_measured_before():
     results, _ = run(modes=("eager", "graph"), precisions=("bf16",), learners=(1, 1), batch_sizes=(64,))
-    first, again = (result.memory.working for result in results[1:])
+    first, again = (result.memory.working_bytes for result in results[1:])
     # In one process, libraries choose their kernels, and the memory for them, once.
     assert first == pytest.approx(again, rel=0.2)
     assert first > 64 * 32 * 41 * 41 * 2  # what the first layer makes of a batch
@@ -129,7 +126,7 @@ def test_a_graph_works_with_the_same_memory_whatever_was_measured_before():
 def test_phases_add_up_to_a_whole_update(monkeypatch):
     """The differences between updates cut off later and later; one learner alone is cut into phases."""
     ends = iter([10.0, 1.0, 3.0, 6.0, 10.0, 20.0])  # whole, then cut after each phase; then two learners
-    monkeypatch.setattr("ogspr.bench.update.timed_rounds", lambda *_: [next(ends)])
+    monkeypatch.setattr("benchmarks.update.update_rounds", lambda *_, **__: [next(ends)])
     results, _ = run(modes=("eager",), precisions=("fp32",))
     assert results[0].phases == {"sample": 1.0, "forward": 2.0, "backward": 3.0, "optimise": 4.0}
     assert sum(results[0].phases.values()) == results[0].milliseconds

@@ -1,32 +1,29 @@
 import csv
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
-from ogspr.bench.kernels import Kernel, bench_kernels, covered
-from ogspr.bench.options import KernelBench
+from benchmarks.commands import Kernels
+from benchmarks.kernels import Kernel, covered
 from ogspr.errors import UserError
+from tests.benchmarks.reports import measured
 
 
 def traced(out=None, **options):
-    text = StringIO()
-    bench = KernelBench(**({"batch_size": 2, "updates": 1} | options))
-    return bench_kernels(bench, out=out, console=Console(file=text, width=100)), text.getvalue()
+    return measured(Kernels(**({"batch_size": 2, "updates": 1} | options)), out)
 
 
 def test_without_a_gpu_the_operations_of_an_update_are_listed(tmp_path):
     path = tmp_path / "kernels.csv"
     trace, text = traced(path)
     rows = list(csv.DictReader(path.open()))
-    assert [row["kernel"] for row in rows] == [kernel.name for kernel in trace.kernels]
+    assert [row["kernel"] for row in rows] == [kernel.kernel for kernel in trace.kernels]
     assert {"aten::mm", "aten::addmm", "aten::convolution_backward"} <= {row["kernel"] for row in rows}
     times = [float(row["microseconds"]) for row in rows]
     assert times == sorted(times, reverse=True)
     sums = trace.by_kind()
     assert sum(kernel.microseconds for kernel in sums.values()) == pytest.approx(sum(times), rel=1e-3)
     assert {"product", "convolution"} <= set(sums)
-    assert "ms an update of every learner" in text and "busy" not in text
+    assert "ms per update of every learner" in text and "busy" not in text
 
 
 def test_twice_the_learners_make_twice_the_calls():

@@ -3,16 +3,16 @@
 import csv
 
 import pytest
-from rich.console import Console
 
-from ogspr.bench import env as bench
+from benchmarks import env as bench
+from benchmarks.commands import Env
+from benchmarks.harness import in_turns
 from ogspr.errors import UserError
+from tests.benchmarks.reports import measured
 
 
 def run(tasks, out=None):
-    console = Console(record=True, width=120)
-    results = bench.bench_env(tasks, steps=4, rounds=1, out=out, console=console)
-    return results, console.export_text()
+    return measured(Env(tasks=tuple(tasks), steps=4, rounds=1), out)
 
 
 def test_own_worlds_are_measured_three_ways(tmp_path):
@@ -48,16 +48,26 @@ def test_dmc_is_measured_beside_dm_control_and_atari_beside_gymnasium():
 
 
 def test_the_median_round_counts_and_the_first_is_warm_up(monkeypatch):
-    seconds = iter([100, 100, 3, 6, 1, 5, 2, 70])  # turns of two contenders, four rounds
+    seconds = iter([100, 100, 3, 6, 1, 5, 2, 70])  # per step, in turns of two contenders; four rounds
 
-    monkeypatch.setattr(bench, "_timed", lambda *_: next(seconds))
-    times = bench._take_turns("examples.chase:make", [bench.OURS, bench.WORKER], steps=1, rounds=3)
-    assert times == {bench.OURS: [3, 1, 2], bench.WORKER: [6, 5, 70]}
-    monkeypatch.setattr(bench, "_take_turns", lambda *_: times)
+    monkeypatch.setattr(bench.Child, "measure", lambda *_, **__: next(seconds))
     monkeypatch.setattr(bench, "_groups", lambda _: [(bench.OURS, bench.WORKER)])
-    ours, worker = bench._measure_task("examples.chase:make", steps=1, rounds=3)
+    ours, worker = bench.measure_task("examples.chase:make", steps=1, rounds=3)
     assert (ours.per_second, ours.ratio) == (0.5, 1.0)
     assert (worker.milliseconds, worker.ratio) == (6000.0, pytest.approx(1 / 3))
+
+
+def test_contenders_take_turns():
+    turns = iter(range(8))
+    times = in_turns({"a": lambda: next(turns), "b": lambda: next(turns)}, rounds=3)
+    assert times == {"a": [2, 4, 6], "b": [3, 5, 7]}
+
+
+def test_a_child_runs_for_as_long_as_it_is_asked_to():
+    with bench.served("examples.chase:make", [bench.OURS]) as (child,):
+        child.begin(seconds=0.2)
+        assert 0 < child.result() < 0.2
+        assert child.measure(steps=3) < 0.2
 
 
 def test_a_failing_contender_is_named():

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ogspr.bench import random as bench
+from benchmarks import random as bench
+from benchmarks.commands import Random
 from ogspr.commands.rollout import rollout
 from ogspr.envs import EnvOptions, dmc, make
 from ogspr.errors import UserError
 from ogspr.reference import read_table
+from tests.benchmarks.reports import measured
 
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT / "results" / "bench-random" / "cpu.csv"
@@ -20,11 +22,7 @@ DRIFT = "tests.helpers.worlds:drift"
 
 
 def run(tasks, out=None, episodes=2, processes=1, **settings):
-    console = Console(record=True, width=120)
-    scores = bench.bench_random(
-        tasks, episodes=episodes, out=out, console=console, processes=processes, **settings
-    )
-    return scores, console.export_text()
+    return measured(Random(tasks=tuple(tasks), episodes=episodes, processes=processes, **settings), out)
 
 
 def rows_of(path):
@@ -160,7 +158,7 @@ def test_a_file_of_other_libraries_is_refused(tmp_path):
 def test_other_files_are_not_overwritten(tmp_path):
     out = tmp_path / "other.csv"
     out.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="no file of this command"):
+    with pytest.raises(UserError, match="was not written by this command"):
         run([COUNTER], out)
     assert out.read_text() == "a,b\n1,2\n"
     with pytest.raises(UserError, match=r"must end in \.csv"):
@@ -187,15 +185,30 @@ def test_one_episode_has_no_spread():
 
 
 def test_names_are_printed_as_they_are(monkeypatch):
-    score = bench.RandomScore("atari:Alien", 200.0, 5.0, 50.0, 100, 0, 4, "ale_py=1", seconds=3.0)
+    score = bench.RandomScore("atari:Alien", 200.0, 5.0, 50.0, 100, 0, 4, "ale_py=1")
     monkeypatch.setattr(bench, "_measured", lambda *_: iter([score]))
     _, text = run(["atari:Alien"])
-    assert "atari:Alien 200.00 +- 5.00 in 3 s" in text
+    assert "atari:Alien 200.00 +- 5.00\n" in text
 
 
 def test_all_tasks_of_the_paper_are_the_default():
     suites = [task.partition(":")[0] for task in bench.paper_tasks()]
     assert (suites.count("dmc"), suites.count("atari"), len(suites)) == (28, 26, 54)
+
+
+def test_the_scores_that_ship_are_made_of_the_measured_ones(tmp_path):
+    bench.ship(MEASURED, tmp_path / "shipped.csv")
+    assert (tmp_path / "shipped.csv").read_bytes() == bench.SHIPPED.read_bytes()
+
+
+def test_what_ships_needs_a_file_that_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "SHIPPED", tmp_path / "shipped.csv")
+    with pytest.raises(UserError, match="--ship needs --out"):
+        run([COUNTER], ship=True)
+    run([COUNTER], tmp_path / "scores.csv", ship=True)
+    assert (tmp_path / "shipped.csv").read_text() == (
+        f"task,mean,standard_error,episodes\n{COUNTER},55,0,2\n"
+    )
 
 
 def test_the_scores_that_ship_are_the_measured_ones():

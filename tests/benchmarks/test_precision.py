@@ -1,16 +1,16 @@
 import csv
-import io
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from rich.console import Console
 
+from benchmarks.commands import Precisions
+from benchmarks.precision import ANOTHER_BATCH, by_chance, by_rounding
 from ogspr.agents.methods import METHODS
-from ogspr.bench.precision import ANOTHER_BATCH, bench_precision, by_chance, by_rounding
 from ogspr.errors import UserError
 from ogspr.train.learner import Learner
+from tests.benchmarks.reports import measured
 from tests.train.learners import OTHER_METHODS
 from tests.train.runs import final_state, request, train
 
@@ -40,9 +40,7 @@ def run(finished_run, tmp_path):
 
 
 def compared(run, out=None, updates=4, mode=None):
-    text = io.StringIO()
-    results = bench_precision(run, updates=updates, mode=mode, out=out, console=Console(file=text, width=80))
-    return results, text.getvalue()
+    return measured(Precisions(folder=run, updates=updates, mode=mode), out, width=80)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -71,7 +69,7 @@ def test_table_and_csv_hold_what_was_compared(finished_run, tmp_path):
     assert [(row["part"], row["compared"]) for row in rows] == [(r.part, r.compared) for r in results]
     for name in ("error", "cosine", "mean_error"):
         numbers = [getattr(result, name) for result in results]
-        assert [float(row[name]) for row in rows] == pytest.approx(numbers, abs=1e-6)
+        assert [float(row[name]) for row in rows] == pytest.approx(numbers, rel=1e-5)
         assert all(f"{number:.4f}" in text for number in numbers)
     assert (rows[0]["agent_steps"], rows[0]["updates"], rows[0]["mode"]) == ("60", "4", MODE)
 
@@ -153,7 +151,7 @@ def test_an_update_that_fails_is_told(run, monkeypatch):
         put_back(self, first, stored | {name: tensor * float("nan") for name, tensor in real.items()})
 
     monkeypatch.setattr(Learner, "put_back", spoiled)
-    with pytest.raises(UserError, match=r"in fp32 its next update of the .* not finite"):
+    with pytest.raises(UserError, match=r"in fp32 its next update of the .* non-finite"):
         compared(run)
 
 

@@ -1,37 +1,35 @@
-"""`ogspr bench precision`: what rounding does to the gradients of a run, against what chance does to them.
+"""`python -m benchmarks precision`: what rounding does to the gradients of a run, next to what chance does.
 
 From the newest checkpoint of the run, one update of each kind is made with batch after batch: in float32, and
-with the same batches in every other precision. Gradients are what the optimisers were given, clipped as in
-training. Compared are single gradients, with how far another batch moves them as the yardstick, and
-their means, in which chance averages out and rounding may not; there the yardstick is the standard error.
+with the same batches in every other precision. Gradients are what the optimisers receive, clipped as in
+training. Two things are compared: single gradients, where the yardstick is how far another batch moves them,
+and their means, in which chance averages out and rounding may not; there it is the standard error.
 
-In float32 code runs as it is written, in other precisions as it is asked to, because compiled code rounds
-elsewhere. Kernels are deterministic ones, so that the same batches give the same numbers.
+In float32 code runs eagerly, in other precisions in the requested mode, because compiled code rounds
+differently. Kernels are deterministic, so that the same batches give the same numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
+from benchmarks.commands import Precisions
+from benchmarks.harness import Report, hardware
+from benchmarks.learners import release
 from ogspr.agents.optimisation import gradient_between
 from ogspr.agents.protocol import State
-from ogspr.bench.hardware import hardware_line
-from ogspr.bench.work import release
 from ogspr.errors import UserError
-from ogspr.records.files import check_csv, write_csv
 from ogspr.records.run import RunFolder
 from ogspr.train.device import ready_device
-from ogspr.train.execution import Execution, Mode, Precision, default_execution
+from ogspr.train.execution import Execution, Precision, default_execution
 from ogspr.train.graph import check_execution
 from ogspr.train.journal import Journal
 from ogspr.train.learner import Learner, LearnerSettings, plan_learners
@@ -42,6 +40,7 @@ from ogspr.train.state_file import as_tensors
 ANOTHER_BATCH = "fp32, another batch"
 _OPTIMISER = "_optimiser"  # how the parts of an agent's state end that are optimisers
 _SEED = 0  # decides which batches are drawn
+_TITLE = "gradients against those in fp32; error: length of the difference, as a share of theirs"
 
 Gradients = dict[str, list[Tensor]]  # by what is trained: a vector for each batch
 
@@ -57,36 +56,33 @@ class PrecisionResult:
     mean_error: float  # the same error of the mean gradient; of ANOTHER_BATCH its standard error
 
 
-def bench_precision(
-    run: Path, *, updates: int, mode: Mode | None, out: Path | None, console: Console
-) -> list[PrecisionResult]:
-    """Compares gradients; prints a table and writes it as csv."""
+def measure(wanted: Precisions, report: Report) -> list[PrecisionResult]:
+    run, updates = wanted.folder, wanted.updates
     if updates < 2:
         raise UserError(f"updates must be at least 2, to compare two batches, got {updates}.")
-    if out is not None:
-        check_csv(out)
-    opened = open_run(run, console.print, with_replay=True)
+    opened = open_run(run, report.console.print, with_replay=True)
     device = ready_device()
-    mode = mode or default_execution(device.type).mode
+    mode = wanted.mode or default_execution(device.type).mode
     settings = _settings(opened, device)
     check_execution(replace(settings.execution, mode=mode), device)
-    hardware = hardware_line(device)
-    console.print(hardware)
-    console.print(f"{run}: {opened.config.preset} on {opened.config.task}, agent step {opened.agent_steps}")
-    with console.status("updates in fp32"):
+    report.begin(hardware(device))
+    config, agent_steps = opened.config, opened.agent_steps
+    report.console.print(f"{run}: {config.preset} on {config.task}, agent step {agent_steps}")
+    with report.console.status("updates in fp32"):
         exact = _gradients(opened, settings, updates)
     results = by_chance(exact)
     precisions: tuple[Precision, ...] = ("tf32", "bf16") if device.type == "cuda" else ("bf16",)
     for precision in precisions:
-        with console.status(f"updates in {precision}"):
+        with report.console.status(f"updates in {precision}"):
             execution = replace(settings.execution, mode=mode, precision=precision)
             rounded = replace(settings, execution=execution)
             results += by_rounding(precision, _gradients(opened, rounded, updates), exact)
     results.sort(key=lambda result: result.part)
-    console.print(_table(results))
-    if out is not None:
-        _write(out, opened, updates, mode, results, hardware)
-        console.print(f"written {out}")
+    origin = {"task": config.task, "preset": config.preset, "agent_steps": agent_steps}
+    rows = [{**origin, "updates": updates, "mode": mode, **asdict(result)} for result in results]
+    report.save(rows)
+    headings = {"error": "error", "cosine": "cosine", "mean_error": "error of the mean"}
+    report.show(rows, {"part": "of", "compared": "in", **headings}, _TITLE, digits=4)
     return results
 
 
@@ -107,7 +103,7 @@ def _settings(run: OpenedRun, device: torch.device) -> LearnerSettings:
 
 
 def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradients:
-    """Of one update of each kind, with so many batches, the same ones in every precision."""
+    """One update of each kind, with as many batches as wanted; the same ones in every precision."""
     release(settings.device)  # the replay of the precision before
     found: Gradients = {}
     with TemporaryDirectory() as folder:
@@ -126,7 +122,7 @@ def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradi
                 if gradient is None:
                     raise UserError(
                         f"{run.path}: in {settings.execution.precision} its next update of the {part} is "
-                        "left out, because numbers are not finite; there is nothing to compare."
+                        "skipped because of non-finite numbers; there is nothing to compare."
                     )
                 found.setdefault(part, []).append(gradient)
             start["generator"] = after["generator"]  # another batch next
@@ -206,38 +202,3 @@ def _differences(found: Sequence[Tensor], right: Sequence[Tensor]) -> tuple[floa
 
 def _mean(vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack(tuple(vectors)).double().mean(0)
-
-
-def _table(results: Sequence[PrecisionResult]) -> Table:
-    title = "gradients against those in fp32; error: difference, as a share of their length"
-    table = Table(box=None, header_style="bold", title=title, title_justify="left")
-    for heading in ("of", "in", "error", "cosine", "error of the mean"):
-        table.add_column(heading, justify="left" if heading in ("of", "in") else "right")
-    for result in results:
-        numbers = (result.error, result.cosine, result.mean_error)
-        table.add_row(result.part, result.compared, *(f"{number:.4f}" for number in numbers))
-    return table
-
-
-def _write(
-    path: Path, run: OpenedRun, updates: int, mode: Mode, results: Sequence[PrecisionResult], hardware: str
-) -> None:
-    origin = {
-        "task": run.config.task,
-        "preset": run.config.preset,
-        "agent_steps": run.agent_steps,
-        "updates": updates,
-        "mode": mode,
-    }
-    rows = [
-        (
-            *origin.values(),
-            result.part,
-            result.compared,
-            *(f"{number:.6f}" for number in (result.error, result.cosine, result.mean_error)),
-            hardware,
-        )
-        for result in results
-    ]
-    header = (*origin, "part", "compared", "error", "cosine", "mean_error", "hardware")
-    write_csv(path, header, rows)

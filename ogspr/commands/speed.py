@@ -1,0 +1,264 @@
+"""`ogspr doctor --speed`: how fast training is on this machine, what bounds it, how long a run would take.
+
+Environment, policy and update are measured one by one, as training runs them, and then together. Updates
+sample from a short replay buffer: a larger one hardly changes what they cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from ogspr.agents.protocol import Policy
+from ogspr.envs import SplitStepEnvironment, gl, launch
+from ogspr.envs.trust import current_folder_ignored
+from ogspr.train.device import best_device, usable_cores, use_well
+from ogspr.train.execution import default_execution
+from ogspr.train.learner import Learner, LearnerSettings, make_learners
+from ogspr.train.options import TrainOptions
+from ogspr.train.policies import make_policy
+from ogspr.train.recipes import SMALL, recipe
+from ogspr.types import TimeStep
+
+_SECONDS = 8.0  # for each of the measurements
+_CAPACITY = 2_000  # steps in the replay buffer
+_UPDATE_PERIOD = 100  # agent steps over which updates are counted: some methods skip steps
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds per agent step, measured, for one seed."""
+
+    environment: float
+    policy: float
+    update: float  # the updates of one agent step
+    training: float  # all of that together, as in training
+    evaluation: float  # with all environments of an evaluation side by side
+    episode_steps: float  # in an evaluation
+
+    def bound(self) -> tuple[str, float]:
+        """What bounds training, and which share of a step it would take alone."""
+        parts = {"environment": self.environment, "policy": self.policy, "update": self.update}
+        name = max(parts, key=lambda part: parts[part])
+        return name, min(1.0, parts[name] / self.training)
+
+    def training_hours(self, options: TrainOptions[Any]) -> float:
+        """The first steps are random: they need neither policy nor updates."""
+        random_steps = min(int(options.agent.random_steps), options.agent_steps)
+        learning = (options.agent_steps - random_steps) * self.training
+        return (random_steps * self.environment + learning) / 3600.0
+
+    def evaluation_hours(self, options: TrainOptions[Any]) -> float:
+        """There is an evaluation at the start, regularly, and at the end."""
+        wanted = options.evaluation
+        before_the_last = -(-options.agent_steps // wanted.every)
+        episodes = before_the_last * wanted.episodes + (wanted.final_episodes or wanted.episodes)
+        return episodes * self.episode_steps * self.evaluation / 3600.0
+
+
+def show_speed(task: str, preset: str, console: Console) -> Speed:
+    """Measures for about a minute; prints each number, what bounds training, and how long a run takes."""
+    options, device = recipe(preset, task), best_device()
+    use_well(device)
+    execution = default_execution(device.type)
+    on_gpu = device.type == "cuda"
+    found: dict[str, float] = {}
+
+    def measure(name: str, run: Callable[[], object], steps: float, detail: str) -> None:
+        """`steps`: agent steps in one call of `run`."""
+        with console.status(f"measuring: {name}"):
+            found[name] = seconds_each(run, device) / steps
+        console.print(f"{name:<12}{_rate(found[name]):>8} steps a second   {detail}")
+
+    with current_folder_ignored(), contextlib.ExitStack() as closing:
+        (player,) = _players(task, options, 1, closing)
+        spec = player.env.spec  # waits until it is built: nothing is printed for one that cannot be
+        machine = torch.cuda.get_device_name(device) if on_gpu else "no GPU"
+        console.print(f"{task}, preset {preset}, on {usable_cores()} cores, {machine}")
+        settings = LearnerSettings(options.agent, spec, _CAPACITY, device, execution)
+        folder = Path(closing.enter_context(TemporaryDirectory()))
+        (learner,) = make_learners(settings, [0], [folder], announce=lambda _: None)
+        loop = _Loop(player, learner, options.agent.random_steps, updates_first=on_gpu)
+        measure("environment", loop.random_step, 1, _renderer())
+        measure("policy", loop.act, 1, "one image at a time")
+        loop.fill_replay()
+        if on_gpu:
+            console.print("compiling the update, which takes a minute or two")
+        how = f"batch size {options.agent.batch_size}, {execution.mode}, {execution.precision}"
+        measure("update", loop.update, 1 / loop.updates_per_step, how)
+        measure("training", loop.step, 1, "the three together, without evaluation")
+        with console.status("starting the environments of an evaluation"):
+            players = _players(task, options, options.evaluation.environments, closing)
+        policy = make_policy(options.agent, spec, device, execution)
+        policy.load_weights(learner.policy_weights())
+        rng = np.random.default_rng(0)
+        measure("evaluation", partial(_play_on, players, policy, rng), len(players), _side_by_side(players))
+        lengths = [length for each in (player, *players) for length in each.episodes]
+        longest = max(each.steps for each in (player, *players))
+        speed = Speed(**found, episode_steps=fmean(lengths) if lengths else spec.episode_steps or longest)
+    for line in conclusion(speed, options, preset, on_gpu=on_gpu):
+        console.print(line)
+    return speed
+
+
+def conclusion(speed: Speed, options: TrainOptions[Any], preset: str, *, on_gpu: bool) -> Iterator[str]:
+    name, share = speed.bound()
+    advice = _advice(name, preset, on_gpu)
+    yield f"bound by the {name}, which alone takes {share:.0%} of a step of training. {advice}"
+    training, evaluation = speed.training_hours(options), speed.evaluation_hours(options)
+    yield (
+        f"{options.agent_steps} agent steps take about {_duration(training + evaluation)} here: "
+        f"{_duration(training)} of training, {_duration(evaluation)} of evaluation."
+    )
+
+
+def _advice(bound: str, preset: str, on_gpu: bool) -> str:
+    decided = gl.decided()
+    if bound == "environment" and decided is not None and decided.software:
+        return "It is rendered on the CPU; `ogspr doctor` says whether a GPU could do that."
+    if on_gpu:
+        return "Several seeds in one run (--seeds 1 2 3) make better use of this machine."
+    if bound == "environment":
+        return "Several runs at a time make better use of many cores."
+    return "Use a GPU." if preset == SMALL else f"Use a GPU; without one, --preset {SMALL}."
+
+
+def _renderer() -> str:
+    decided = gl.decided()
+    return f"rendered by {decided.renderer} ({decided.name})" if decided else "random actions"
+
+
+def _side_by_side(players: Sequence[_Player]) -> str:
+    return f"{len(players)} environments side by side" if len(players) > 1 else "one environment"
+
+
+def _rate(seconds: float) -> str:
+    """Three digits are enough, and all that can be trusted."""
+    return f"{1 / seconds:.0f}" if seconds < 0.01 else f"{1 / seconds:.3g}"
+
+
+def _duration(hours: float) -> str:
+    if hours < 1.0:
+        return f"{60 * hours:.0f} minutes" if hours > 1.5 / 60 else "a minute"
+    return f"{hours:.1f} hours" if hours < 48.0 else f"{hours / 24:.1f} days"
+
+
+def seconds_each(run: Callable[[], object], device: torch.device) -> float:
+    """Calls `run` until the time is up. The first call warms up and does not count."""
+    run()
+    _wait(device)
+    calls, start = 0, time.perf_counter()
+    while not calls or time.perf_counter() - start < _SECONDS:
+        run()
+        calls += 1
+    _wait(device)
+    return (time.perf_counter() - start) / calls
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class _Player:
+    """An environment in the middle of an episode."""
+
+    def __init__(self, env: SplitStepEnvironment) -> None:
+        self.env = env
+        self.current = env.reset()
+        self.steps = 0  # in this episode
+        self.episodes: list[int] = []  # steps of those that ended
+
+    def finish_step(self) -> TimeStep:
+        """What the action led to; `current` is already the next episode's beginning, if one ended."""
+        step = self.current = self.env.finish_step()
+        self.steps += 1
+        if step.last:
+            self.episodes.append(self.steps)
+            self.current, self.steps = self.env.reset(), 0
+        return step
+
+
+def _players(
+    task: str, options: TrainOptions[Any], count: int, closing: contextlib.ExitStack
+) -> list[_Player]:
+    """Their processes start at the same time: each takes seconds."""
+    start = partial(launch, task, options=options.env, worker=options.workers)
+    envs = []
+    for seed in range(count):
+        envs.append(start(seed=seed))
+        closing.callback(envs[-1].close)
+    return [_Player(env) for env in envs]
+
+
+def _play_on(players: Sequence[_Player], policy: Policy, rng: np.random.Generator) -> None:
+    """A step of each, as in an evaluation."""
+    actions: Any = policy.act(np.stack([player.current.observation for player in players]), rng)
+    for player, action in zip(players, actions, strict=True):
+        player.env.begin_step(action)
+    for player in players:
+        player.finish_step()
+
+
+class _Loop:
+    """A player and a learner, in the order in which they train."""
+
+    def __init__(self, player: _Player, learner: Learner, random_steps: int, *, updates_first: bool) -> None:
+        self._player = player
+        self._learner = learner
+        self._agent_steps = random_steps  # the next one is no random one
+        self._updates_first = updates_first
+        self._rng = np.random.default_rng(0)
+        counted = range(random_steps + 1, random_steps + 1 + _UPDATE_PERIOD)
+        self.updates_per_step = sum(map(learner.updates_due, counted)) / _UPDATE_PERIOD
+        # Of a method with several kinds of updates one of each, which is what it makes on average.
+        self.update = list(learner.phases().values())[-1]
+        learner.begin(player.current)
+
+    def random_step(self) -> None:
+        action = self._player.env.spec.actions.sample(self._rng)
+        self._player.env.begin_step(action)
+        self._store(action)
+
+    def act(self) -> None:
+        self._learner.act(self._player.current.observation, agent_steps=self._agent_steps, explore=True)
+
+    def fill_replay(self) -> None:
+        """Until updates have enough to sample from."""
+        shape = self._learner.replay.shape
+        while not self._learner.replay.valid_starts(shape.longest_horizon):
+            self.random_step()
+
+    def step(self) -> None:
+        """A GPU gets its updates before the action is waited for, a CPU while the environment works."""
+        self._agent_steps += 1
+        self._learner.ask(self._player.current.observation, agent_steps=self._agent_steps, explore=True)
+        updates = self._learner.updates_due(self._agent_steps)
+        if self._updates_first:
+            self._update(updates)
+        action = self._learner.action()
+        self._player.env.begin_step(action)
+        if not self._updates_first:
+            self._update(updates)
+        self._store(action)
+
+    def _update(self, count: int) -> None:
+        for _ in range(count):
+            self.update()
+
+    def _store(self, action: Any) -> None:
+        step = self._player.finish_step()
+        self._learner.add(action, step)
+        if step.last:
+            self._learner.begin(self._player.current)
