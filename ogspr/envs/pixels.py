@@ -148,8 +148,19 @@ def _check_fits(snapshot: Snapshot, spec: EnvSpec) -> None:
         ("versions", dict(spec.versions)),
     ):
         theirs = snapshot.get(key)
-        if theirs != ours:
+        if different := _difference(theirs, ours):
             raise SnapshotError(
-                f"{spec.name}: the snapshot was taken with {key} {theirs}, this environment has {ours}; "
+                f"{spec.name}: the snapshot was taken with another {key} ({different}); "
                 "restore it with the same task, settings and library versions."
             )
+
+
+def _difference(theirs: object, ours: object) -> str:
+    """What is not the same, entry by entry; an entry that an older snapshot lacks counts as False."""
+    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
+        return "" if theirs == ours else f"{theirs} instead of {ours}"
+    return ", ".join(
+        f"{name} {theirs.get(name, False)} instead of {ours.get(name, False)}"
+        for name in sorted(theirs.keys() | ours.keys())
+        if theirs.get(name, False) != ours.get(name, False)
+    )

@@ -125,6 +125,33 @@ def test_a_snapshot_of_something_else_is_refused(name, training, options):
         make(name, seed=0, training=training, options=options).restore(env.snapshot())
 
 
+def test_only_what_differs_is_named():
+    env = make("atari:Pong", seed=0)
+    env.reset()
+    with pytest.raises(SnapshotError) as refusal:
+        make("atari:Pong", seed=0, options=EnvOptions(noops=3)).restore(env.snapshot())
+    assert "another protocol (noops 30 instead of 3); restore it" in str(refusal.value)
+
+
+def test_a_snapshot_from_before_there_were_lives_goes_on():
+    """Version 0.1 saved neither lives nor FIRE; its runs of MR.Q and DrQ-v2 go on."""
+    env = make("atari:Breakout", seed=0)
+    env.reset()
+    play(env, 10, seed=0)
+    snapshot = env.snapshot()
+    expected = play(env, 60, seed=1)
+    for name in ("terminal_on_life_loss", "fire"):
+        del snapshot["protocol"][name]
+    for name in ("lives", "fire_due"):
+        del snapshot["source"][name]
+    del snapshot["lost_life"]
+    fresh = make("atari:Breakout", seed=77)
+    fresh.restore(snapshot)
+    assert play(fresh, 60, seed=1) == expected
+    with pytest.raises(SnapshotError, match="fire False instead of True, preset atari100k instead of ogspr"):
+        make("atari:Breakout", seed=0, options=EnvOptions(atari_protocol="ogspr")).restore(snapshot)
+
+
 def test_a_snapshot_goes_on_where_something_else_draws(monkeypatch):
     """Another GPU model on a cluster is no reason to lose a run."""
     env = make("atari:Pong", seed=0)
