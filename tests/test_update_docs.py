@@ -63,12 +63,29 @@ def test_nothing_stands_beside_runs_of_an_earlier_method(script, tmp_path):
     assert (score, each) == ("100", "100")
 
 
-def test_what_is_to_be_run_is_a_command_with_what_its_score_is_compared_with(script):
+def test_what_is_to_be_run_is_a_command_with_what_its_score_is_compared_with(script, monkeypatch):
+    monkeypatch.setattr(script, "PLANNED", [("dmc:walker-walk", "ogspr", 100_000)])
     table = script.planned()
     command, *_ = table.splitlines()
     assert command == "    ogspr train dmc:walker-walk --preset ogspr --seeds 1 2 --agent-steps 100000"
     row, *_ = rows(table)
     assert row[:4] == ["dmc:walker-walk", "OG-SPR", "100000", "856 ± 100"]
+
+
+def test_versions_of_an_update_are_ratios_to_the_first(script, tmp_path):
+    for version, milliseconds, operations in (("0.1", 2.0, 1e11), ("0.2", 2.5, 3e11)):
+        (tmp_path / f"{version}.csv").write_text(
+            "milliseconds,operations,networks_bytes,hardware\n"
+            f'{milliseconds},{operations},4e6,"a machine, ogspr c0ffee{version}"\n'
+        )
+        (tmp_path / f"{version}.command").write_text(f"measure {version}\n")
+    text = script.bench_versions(tmp_path / "page.md", tmp_path)
+    assert "    measure 0.1\n    measure 0.2\n" in text
+    assert "**a machine**" in text
+    assert [row[1:] for row in rows(text)] == [
+        ["c0ffee0.1", "4.0 MB", "100 G", "2.00", "1.000"],
+        ["c0ffee0.2", "4.0 MB", "300 G", "2.50", "1.250"],
+    ]
 
 
 def test_others_are_shown_at_the_very_step_or_not_at_all(script):

@@ -81,9 +81,10 @@ def test_the_same_batches_give_the_same_numbers(finished_run):
 @pytest.mark.gpu
 def test_updates_in_a_graph_round_about_as_plain_ones_do(finished_run):
     plain, graph = (compared(finished_run, mode=mode)[0] for mode in ("eager", "graph"))
+    unit = 2.0**-10  # a unit of TF32 relative to the number: below it, which kernels are chosen decides
     for one, other in zip(plain, graph, strict=True):
         assert (one.part, one.compared) == (other.part, other.compared)
-        assert other.error < 1.5 * one.error
+        assert other.error < max(1.5 * one.error, 2 * unit)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -79,7 +79,10 @@
     if (!run) return null;
     const part = (key, title, data, build) => ({ key: `${run.id}:${key}`, wide: true, data, build: () => section(title, build()) });
     const small = (columns, skip) => columns.names.filter((column) => !skip.has(column));
-    const influence = run.losses.names.filter((column) => column.startsWith(INFLUENCE));
+    // MR.Q has a column of its own that begins like them.
+    const influence = run.losses.names.includes(`${INFLUENCE}combined`)
+      ? run.losses.names.filter((column) => column.startsWith(INFLUENCE))
+      : [];
     const losses = small(run.losses, new Set([...CLOCK, ...influence])).map((column) => chartPanel(run, run.losses, column, lossModel));
     const system = systemColumns(run.system).map((column) => chartPanel(run, column.table, column.name, systemModel));
     return {
