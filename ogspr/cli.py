@@ -247,7 +247,7 @@ def evaluate(
     workers: bool = True,
     out: Path | None = None,
 ) -> int:
-    """Play whole episodes with a trained policy, without noise, and print every score.
+    """Play whole episodes with a trained policy, as in evaluation, and print every score.
 
     Args:
         run: The folder of a run, or a policy file.

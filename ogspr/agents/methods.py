@@ -57,7 +57,7 @@ def _ogspr_run_settings(task: str) -> dict[str, Any]:
     """What its authors do on Atari, beside the protocol."""
     if not task.startswith("atari:"):
         return {}
-    return {"env": {"life_loss": True, "fire": True}, "evaluation": {"final_episodes": 100}}
+    return {"env": {"atari_protocol": "ogspr"}, "evaluation": {"final_episodes": 100}}
 
 
 def _ogspr_makers() -> Makers:

@@ -346,7 +346,9 @@ def unlike_the_paper(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _departures(run: RunResult) -> str:
-    protocol = _protocol_of(run) or {}
+    protocol = dict(_protocol_of(run) or {})
+    if protocol.get("preset") == "ogspr":  # its authors' own
+        protocol["preset"] = "atari100k"
     return ", ".join(
         f"{name} {protocol[name]} instead of {value}"
         for name, value in _PAPER_PROTOCOL.get(run.suite, {}).items()

@@ -55,7 +55,7 @@ def evaluate(
     out: Path | None,
     console: Console,
 ) -> Evaluation:
-    """Plays whole episodes without noise; prints every score, writes them as csv."""
+    """Plays whole episodes as in evaluation; prints every score, writes them as csv."""
     require_positive(episodes=episodes)
     source = open_source(path, policy, task)
     if out is not None:

@@ -3,9 +3,9 @@
 Written on `ALEInterface` because gymnasium's wrappers restart the game after a lost life and show
 an old frame where a step ends early. Nothing here needs OpenGL.
 
-With `terminal_on_life_loss` and `fire` this is the protocol of OG-SPR's authors, but for what their wrappers
-do at each beginning and after each lost life, beside FIRE: a step without action, a step with the third
-action, and a stack of frames that begins anew. Here the game simply goes on.
+The protocol `ogspr` is that of OG-SPR's authors, but for what else their wrappers do: a step without action
+after a lost life, a step with the third action after FIRE, and a frame stack that starts over. Here the game
+simply goes on.
 """
 
 from __future__ import annotations
@@ -40,18 +40,21 @@ class AtariProtocol:
     fire: bool  # FIRE is pressed for one action repeat as a game begins and after a lost life
 
 
+_ATARI100K = AtariProtocol(
+    action_repeat=4,
+    sticky_actions=0.0,
+    full_action_set=False,
+    noops=30,
+    frame_cap=108_000,
+    sign_rewards=True,
+    terminal_on_life_loss=False,
+    fire=False,
+)
 PROTOCOLS = {
     # 100k agent steps of Kaiser et al. 2020, as used by SPR and the methods compared with it.
-    "atari100k": AtariProtocol(
-        action_repeat=4,
-        sticky_actions=0.0,
-        full_action_set=False,
-        noops=30,
-        frame_cap=108_000,
-        sign_rewards=True,
-        terminal_on_life_loss=False,
-        fire=False,
-    ),
+    "atari100k": _ATARI100K,
+    # What the public code of OG-SPR's authors adds to it.
+    "ogspr": replace(_ATARI100K, terminal_on_life_loss=True, fire=True),
     # Recommendations of Machado et al. 2018: sticky actions instead of random starts, every action,
     # five-minute episodes.
     "machado2018": AtariProtocol(
@@ -217,7 +220,9 @@ class AtariSource:
         self._ale.restoreSystemState(ALEState(saved["emulator"].tobytes()))
         self._noop_rng.bit_generator.state = saved["noop_rng"]
         self._screens[:] = saved["screens"]
-        self._lives, self._fire_due = saved["lives"], saved["fire_due"]
+        # Snapshots of version 0.1 have neither.
+        self._lives = saved.get("lives", self._ale.lives())
+        self._fire_due = saved.get("fire_due", False)
 
     def close(self) -> None:
         """The emulator lives in this process' memory alone: there is nothing to give back."""

@@ -25,7 +25,8 @@ class EnvOptions:
     """dmc only: whether shadows are drawn; None: they are. Without them a CPU draws 2 to 5 times as fast.
     Scores are then not to be compared with published ones."""
     atari_protocol: str | None = None
-    """atari only: atari100k or machado2018; None: atari100k."""
+    """atari only: atari100k, ogspr (the same, with lost lives and FIRE as its authors have them) or
+    machado2018; None: atari100k."""
     noops: int | None = None
     """atari only: most no-op frames before an episode; None: as the protocol says."""
     sign_rewards: bool | None = None

@@ -19,7 +19,7 @@ _PAPER = EnvOptions()
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Whole episodes of a frozen copy of the policy, without noise."""
+    """Whole episodes of a frozen copy of the policy, without exploration noise."""
 
     every: int = 5_000
     """Agent steps between two evaluations; there is one at the start and one at the end, too."""
@@ -115,7 +115,7 @@ class TrainOptions(Generic[ConfigT]):
     env: EnvOptions = _PAPER
     """How the environment is shown to the agent."""
     evaluation: EvaluationOptions = EvaluationOptions()
-    """Whole episodes of a frozen copy of the policy, without noise."""
+    """Whole episodes of a frozen copy of the policy, without exploration noise."""
     replay: ReplayOptions = ReplayOptions()
     """Where experience is kept."""
     compute: ComputeOptions = ComputeOptions()

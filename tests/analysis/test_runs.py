@@ -224,11 +224,13 @@ def test_runs_that_show_something_else_than_the_paper_are_named(tmp_path):
 
     small = {"image_size": 40, "action_repeat": 8, "shadows": False}
     atari = {"environment": {"protocol": {"suite": "atari", "preset": "machado2018", "action_repeat": 4}}}
+    authors = {"environment": {"protocol": {"suite": "atari", "preset": "ogspr", "action_repeat": 4}}}
     paths = [
         write_run(tmp_path / "paper", {0: 1.0}, manifest=manifest(image_size=84)),
         write_run(tmp_path / "small-1", {0: 1.0}, manifest=manifest(**small)),
         write_run(tmp_path / "small-2", {0: 1.0}, manifest=manifest(**small)),
         write_run(tmp_path / "atari", {0: 1.0}, task="atari:Pong", manifest=atari),
+        write_run(tmp_path / "authors", {0: 1.0}, task="atari:Pong", manifest=authors),
         write_run(tmp_path / "own", {0: 1.0}, task="own.world:make", manifest=manifest(image_size=20)),
         write_run(tmp_path / "unknown", {0: 1.0}, manifest={}),
     ]

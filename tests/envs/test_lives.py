@@ -17,7 +17,7 @@ from tests.helpers.trajectories import SNAPSHOT, fingerprint
 
 NOOP, FIRE = 0, 1
 REPEAT = 4
-AUTHORS = EnvOptions(life_loss=True, fire=True)
+AUTHORS = EnvOptions(atari_protocol="ogspr")
 NO_NOOPS = replace(AUTHORS, noops=0)
 
 
@@ -94,11 +94,12 @@ def test_evaluation_never_hears_of_lost_lives(options):
     assert [step.terminal for step in steps] == [False] * (len(steps) - 1) + [True]
     assert not any(step.lost_life for step in steps)
     assert env.spec.protocol["terminal_on_life_loss"] is False
-    assert env.spec.protocol["fire"] is bool(options.fire)
+    assert env.spec.protocol["fire"] is (options == AUTHORS or bool(options.fire))
 
 
-def test_nobody_hears_of_lost_lives_or_fires_by_the_protocols():
-    for preset in PROTOCOLS:
+def test_nobody_hears_of_lost_lives_or_fires_by_the_other_protocols():
+    """Machado et al. advise against it, so the preset of OG-SPR with their protocol must not do it either."""
+    for preset in PROTOCOLS.keys() - {"ogspr"}:
         env = make("atari:Breakout", seed=0, training=True, options=EnvOptions(atari_protocol=preset))
         assert not any(step.lost_life for step in random_game(env, np.random.default_rng(0)))
         assert (env.spec.protocol["terminal_on_life_loss"], env.spec.protocol["fire"]) == (False, False)
@@ -271,7 +272,7 @@ def test_the_frame_cap_holds_while_fire_is_pressed(monkeypatch):
     env = make("atari:Breakout", seed=0, training=True, options=NO_NOOPS)
     first_loss(env)
     cap = env._source._ale.getEpisodeFrameNumber() + 2
-    monkeypatch.setitem(PROTOCOLS, "atari100k", replace(PROTOCOLS["atari100k"], frame_cap=cap))
+    monkeypatch.setitem(PROTOCOLS, "ogspr", replace(PROTOCOLS["ogspr"], frame_cap=cap))
     env = make("atari:Breakout", seed=0, training=True, options=NO_NOOPS)
     assert not first_loss(env).last
     step = env.step(np.asarray(NOOP))

@@ -20,11 +20,11 @@ def test_mrq_learns_from_rewards_as_they_are_and_others_from_their_signs():
 
 def test_ogspr_plays_atari_as_its_authors_do():
     authors = recipe("ogspr", "atari:Pong")
-    assert (authors.env.life_loss, authors.env.fire) == (True, True)
+    assert authors.env.atari_protocol == "ogspr"
     assert (authors.evaluation.episodes, authors.evaluation.final_episodes) == (10, 100)
     assert authors.evaluation.environments == 10
     for other in (recipe("mrq", "atari:Pong"), recipe("ogspr", "dmc:walker-walk"), recipe("ogspr", "")):
-        assert (other.env.life_loss, other.env.fire) == (None, None)
+        assert other.env.atari_protocol is None
         assert other.evaluation.final_episodes is None
 
 
