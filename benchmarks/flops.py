@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.harness import seconds
+from ogspr.device import Device
 from ogspr.train.execution import Precision
 from ogspr.train.graph import set_matrix_precision
 
@@ -43,15 +44,15 @@ def floating_point_operations(update: Callable[[], None]) -> Operations:
     return Operations(convolutions, sum(counts.values()) - convolutions)
 
 
-def operations_a_second(device: torch.device, precision: Precision) -> float:
+def operations_a_second(device: Device, precision: Precision) -> float:
     """What this machine reaches at its best, in the product of two large matrices.
 
     On a CPU, tf32 is fp32.
     """
     set_matrix_precision(precision)
-    size = _PRODUCT_SIZE[device.type]
+    size = _PRODUCT_SIZE[device.kind]
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
-    factor = torch.randn(size, size, device=device, dtype=kind)
+    factor = torch.randn(size, size, device=device.torch, dtype=kind)
     product = torch.empty_like(factor)
     multiply = partial(torch.mm, factor, factor, out=product)
     multiply()

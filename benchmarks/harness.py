@@ -21,7 +21,7 @@ from ogspr.records.files import check_csv, write_csv, written_whole
 from ogspr.records.manifest import code_version
 
 if TYPE_CHECKING:
-    import torch
+    from ogspr.device import Device
 
 Row = Mapping[str, object]  # by column
 # Set by a user, they decide what is measured; a command names them.
@@ -102,34 +102,25 @@ def command_line(program: str, arguments: Sequence[str]) -> str:
     return " ".join([*variables, program, shlex.join(arguments)])
 
 
-def hardware(device: torch.device | None = None, *, renders: bool = False) -> str:
+def hardware(device: Device | None = None, *, renders: bool = False) -> str:
     """What a number is measured on, and with which code, in one line."""
     parts = [f"{os.cpu_count()} cores", platform.machine()]
     if device is not None:
         import torch
 
-        gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU"
-        parts = [gpu, *parts, f"torch {torch.__version__}"]
+        parts = [device.gpu_name or "no GPU", *parts, f"torch {torch.__version__}"]
     if renders:
         decided = gl.decided()
         parts.append(f"rendered by {decided.renderer} ({decided.name})" if decided else "no OpenGL used")
     return ", ".join([*parts, code_version()])
 
 
-def wait(device: torch.device | None) -> None:
-    """Until the device has done everything that it was given."""
-    if device is not None and device.type == "cuda":
-        import torch
-
-        torch.cuda.synchronize(device)
-
-
-def seconds(run: Callable[[], object], device: torch.device | None = None) -> float:
+def seconds(run: Callable[[], object], device: Device) -> float:
     """How long `run` takes, until the device has finished it."""
-    wait(device)
+    device.synchronize()
     start = time.perf_counter()
     run()
-    wait(device)
+    device.synchronize()
     return time.perf_counter() - start
 
 

@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.commands import Kernels
-from benchmarks.harness import Report, hardware, wait
+from benchmarks.harness import Report, hardware
 from benchmarks.learners import Contender, as_in_training, ready_learners, update_rounds, whole_update
+from ogspr.device import Device, prepared_device
 from ogspr.errors import require_positive
-from ogspr.train.device import ready_device
 
 _SHOWN = 12  # kernels in the table; the csv file has them all
 _NAME_LENGTH = 60
@@ -64,8 +63,8 @@ class Trace:
 
 def measure(wanted: Kernels, report: Report) -> Trace:
     require_positive(updates=wanted.updates)
-    device = ready_device()
-    updates = wanted.updates or (20 if device.type == "cuda" else 2)
+    device = prepared_device()
+    updates = wanted.updates or (20 if device.is_gpu else 2)
     contender = as_in_training(wanted, device)
     report.begin(hardware(device))
     with (
@@ -83,13 +82,13 @@ def measure(wanted: Kernels, report: Report) -> Trace:
     return trace
 
 
-def _traced(update: Callable[[], None], contender: Contender, device: torch.device, updates: int) -> Trace:
+def _traced(update: Callable[[], None], contender: Contender, device: Device, updates: int) -> Trace:
     (milliseconds,) = update_rounds(update, contender, device, updates=updates, rounds=1)
-    on_gpu = device.type == "cuda"
+    on_gpu = device.is_gpu
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
         for _ in range(updates):
             update()
-        wait(device)
+        device.synchronize()
     spans: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in profiler.events():
         if on_gpu == (event.device_type.name == "CUDA"):

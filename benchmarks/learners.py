@@ -19,6 +19,8 @@ import torch
 
 from benchmarks.commands import TrainingUpdate
 from benchmarks.harness import in_turns, seconds
+from ogspr.agents.protocol import Step
+from ogspr.device import Device
 from ogspr.errors import require_positive, unknown
 from ogspr.replay import Replay
 from ogspr.train.execution import Execution, default_execution
@@ -69,36 +71,36 @@ class Contender:
             "learners": self.learners,
         }
 
-    def settings(self, device: torch.device) -> LearnerSettings:
+    def settings(self, device: Device) -> LearnerSettings:
         task, spec = _SUITES[self.suite]
         config = replace(recipe(self.preset, task).agent, batch_size=self.batch_size)
         return LearnerSettings(config, spec, self.capacity, device, self.execution)
 
 
-def default_batch_size(preset: str, suite: str, device: torch.device) -> int:
+def default_batch_size(preset: str, suite: str, device: Device) -> int:
     """The preset's; on a CPU one with which minutes suffice. Refuses names that do not exist."""
     if suite not in _SUITES:
         raise unknown("suite", suite, _SUITES)
     config = recipe(preset, _SUITES[suite][0]).agent
-    return int(config.batch_size) if device.type == "cuda" else CPU_BATCH_SIZE
+    return int(config.batch_size) if device.is_gpu else CPU_BATCH_SIZE
 
 
-def default_capacity(device: torch.device) -> int:
-    return _CAPACITY[device.type]
+def default_capacity(device: Device) -> int:
+    return _CAPACITY[device.kind]
 
 
-def as_in_training(wanted: TrainingUpdate, device: torch.device) -> Contender:
+def as_in_training(wanted: TrainingUpdate, device: Device) -> Contender:
     """An update in the mode and precision in which it runs in training."""
     require_positive(learners=wanted.learners, batch_size=wanted.batch_size)
     batch_size = wanted.batch_size or default_batch_size(wanted.preset, wanted.suite, device)
-    execution = default_execution(device.type)
+    execution = default_execution(device.is_gpu)
     capacity = default_capacity(device)
     return Contender(wanted.preset, wanted.suite, execution, wanted.learners, batch_size, capacity)
 
 
 @contextmanager
 def ready_learners(
-    contender: Contender, device: torch.device, announce: Callable[[str], None]
+    contender: Contender, device: Device, announce: Callable[[str], None]
 ) -> Iterator[list[Learner]]:
     """Learners with full replay buffers; announces how much memory those take."""
     count = contender.learners
@@ -119,25 +121,40 @@ def fill(learner: Learner, seed: int) -> None:
     learner.begin(step)
     for _ in range(steps):  # through `add`, so that the buffer knows that it can be sampled
         learner.add(spec.actions.sample(rng), step)
-    learner.run(partial(_fill_tensors, replay, seed))
+    with learner.stream():
+        _fill_tensors(replay, seed)
 
 
 def _fill_tensors(replay: Replay, seed: int) -> None:
-    generator = torch.Generator(replay.device).manual_seed(seed)
+    capacity, device = replay.shape.capacity, replay.numbers.device
+    generator = torch.Generator(device).manual_seed(seed)
     replay.frames.random_(0, 256, generator=generator)
     replay.numbers.uniform_(-1.0, 1.0, generator=generator)
     replay.numbers[:, -1] = 0.0  # nothing is terminal
-    age = torch.arange(replay.shape.capacity, device=replay.device) % (_EPISODE + 1)
+    age = torch.arange(capacity, device=device) % (_EPISODE + 1)
     replay.age.copy_(age)
     replay.reach.copy_((_EPISODE - age).clamp(max=replay.shape.longest_horizon))
     replay.reach[-replay.shape.longest_horizon :] = 0
     replay.priority.uniform_(1.0, 3.0, generator=generator)
+    replay.count.fill_(capacity)  # the last slot holds the newest observation
+
+
+def phases_of(learner: Learner) -> dict[str, Callable[[], None]]:
+    """An update cut off after each of its phases, on the learner's stream."""
+    with learner.stream():
+        steps = learner.agent.phases(learner.replay)
+    return {name: partial(_run_on_stream, learner, step) for name, step in steps.items()}
+
+
+def _run_on_stream(learner: Learner, step: Step) -> None:
+    with learner.stream():
+        step()
 
 
 def whole_update(learners: Sequence[Learner]) -> Callable[[], None]:
     """One update of every learner. Of methods with several kinds of updates one of each, which is what they
     make on average."""
-    updates = [list(learner.phases().values())[-1] for learner in learners]
+    updates = [list(phases_of(learner).values())[-1] for learner in learners]
 
     def update_all() -> None:
         for update in updates:
@@ -147,7 +164,7 @@ def whole_update(learners: Sequence[Learner]) -> Callable[[], None]:
 
 
 def update_rounds(
-    update: Callable[[], None], contender: Contender, device: torch.device, *, updates: int, rounds: int
+    update: Callable[[], None], contender: Contender, device: Device, *, updates: int, rounds: int
 ) -> list[float]:
     """Milliseconds per update, for each round."""
     set_matrix_precision(contender.execution.precision)
@@ -160,25 +177,25 @@ def update_rounds(
     return [1000.0 * took / updates for took in times]
 
 
-def release(device: torch.device) -> None:
+def release(device: Device) -> None:
     """Frees what earlier measurements held, and forgets their peak."""
     gc.collect()
-    if device.type == "cuda":
+    if device.is_gpu:
         torch._C._cuda_clearCublasWorkspaces()  # torch keeps one for each stream that ever multiplied
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.reset_peak_memory_stats(device.torch)
 
 
-def peak_memory(device: torch.device) -> int:
+def peak_memory(device: Device) -> int:
     """The most bytes of a GPU that torch has reserved since `release`, used or not; 0 on a CPU."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
+    return torch.cuda.max_memory_reserved(device.torch) if device.is_gpu else 0
 
 
-def held_memory(device: torch.device) -> int:
+def held_memory(device: Device) -> int:
     """Bytes of a GPU that tensors and graphs of this process hold; 0 on a CPU."""
-    if device.type != "cuda":
+    if not device.is_gpu:
         return 0
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = torch.cuda.current_device() if device.torch.index is None else device.torch.index
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     return held_bytes(segment for segment in segments if segment["device"] == index)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -23,12 +24,12 @@ from torch import Tensor
 
 from benchmarks.commands import Precisions
 from benchmarks.harness import Report, hardware
-from benchmarks.learners import release
+from benchmarks.learners import phases_of, release
 from ogspr.agents.optimisation import gradient_between
 from ogspr.agents.protocol import State
+from ogspr.device import Device, prepared_device
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
-from ogspr.train.device import ready_device
 from ogspr.train.execution import Execution, Precision, default_execution
 from ogspr.train.graph import check_execution
 from ogspr.train.journal import Journal
@@ -61,8 +62,8 @@ def measure(wanted: Precisions, report: Report) -> list[PrecisionResult]:
     if updates < 2:
         raise UserError(f"updates must be at least 2, to compare two batches, got {updates}.")
     opened = open_run(run, report.console.print, with_replay=True)
-    device = ready_device()
-    mode = wanted.mode or default_execution(device.type).mode
+    device = prepared_device()
+    mode = wanted.mode or default_execution(device.is_gpu).mode
     settings = _settings(opened, device)
     check_execution(replace(settings.execution, mode=mode), device)
     report.begin(hardware(device))
@@ -71,7 +72,7 @@ def measure(wanted: Precisions, report: Report) -> list[PrecisionResult]:
     with report.console.status("updates in fp32"):
         exact = _gradients(opened, settings, updates)
     results = by_chance(exact)
-    precisions: tuple[Precision, ...] = ("tf32", "bf16") if device.type == "cuda" else ("bf16",)
+    precisions: tuple[Precision, ...] = ("tf32", "bf16") if device.is_gpu else ("bf16",)
     for precision in precisions:
         with report.console.status(f"updates in {precision}"):
             execution = replace(settings.execution, mode=mode, precision=precision)
@@ -86,7 +87,7 @@ def measure(wanted: Precisions, report: Report) -> list[PrecisionResult]:
     return results
 
 
-def _settings(run: OpenedRun, device: torch.device) -> LearnerSettings:
+def _settings(run: OpenedRun, device: Device) -> LearnerSettings:
     # From a file and not from the environment: to make one, a run's settings may name any code there is.
     spec = load_policy(find_policy(run.path, LAST)).spec
     execution = Execution("eager", "fp32", deterministic=True)
@@ -111,8 +112,8 @@ def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradi
             settings, place="device", seed=_SEED, state_folder=Path(folder), report=lambda _: None
         )
         start, replay = _load(run, learner)
-        # Not `update`, which some methods begin with a burst of others.
-        update = learner.phases()["optimise"]
+        update = phases_of(learner)["optimise"]  # not `update`, which some methods begin with a burst
+        _schedule_next_update(learner, run.agent_steps)
         for _ in range(updates):
             learner.load_state_dict(start)
             learner.load_replay_state_dict(replay)
@@ -149,6 +150,17 @@ def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
             "from; train it further."
         )
     return agent, replay
+
+
+def _schedule_next_update(learner: Learner, agent_steps: int) -> None:
+    """Sets what follows a schedule and is no part of a state, like DrQ-v2's noise, for the next update.
+
+    It may also move targets: load the state afterwards.
+    """
+    agent = learner.agent
+    following = next(steps for steps in count(agent_steps + 1) if agent.updates_due(steps))
+    with learner.stream():
+        list(agent.method.schedule(agent.updates, following, learner.replay))
 
 
 def _by_part(before: State, after: State) -> dict[str, Tensor | None]:

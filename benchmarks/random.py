@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
 import multiprocessing
@@ -22,9 +23,11 @@ from benchmarks.harness import Report
 from ogspr.envs import Environment, EnvOptions, gl, make
 from ogspr.envs.dmc import DmcSource
 from ogspr.envs.pixels import PixelEnvironment
+from ogspr.envs.worker import InProcess
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import write_csv
 from ogspr.reference import paper_scores
+from ogspr.train.episodes import EpisodeDriver, RandomPolicy
 from ogspr.types import UInt8Array
 
 SHIPPED = Path(__file__).resolve().parent.parent / "ogspr" / "data" / "random_scores.csv"
@@ -89,11 +92,9 @@ def ship(measured: Path, shipped: Path) -> None:
 
 def random_score(task: str, episodes: int, seed: int, action_repeat: int | None = None) -> RandomScore:
     """Plays one task, with the actions that `ogspr rollout` takes for the same seed."""
-    env, rng = unseen(task, seed, action_repeat), np.random.default_rng(seed)
-    try:
-        found = [_play(env, rng) for _ in range(episodes)]
-    finally:
-        env.close()
+    env = unseen(task, seed, action_repeat)
+    with contextlib.closing(EpisodeDriver(RandomPolicy(env.spec.actions), [InProcess(env)])) as driver:
+        found = [episode.score for episode in driver.play(episodes, np.random.default_rng(seed))]
     deviation = stdev(found)
     return RandomScore(
         task=task,
@@ -131,14 +132,6 @@ class _UndrawnSource(DmcSource):
 
     def draw(self) -> UInt8Array:
         return np.zeros(self.spec.frame_shape, np.uint8)
-
-
-def _play(env: Environment, rng: np.random.Generator) -> float:
-    step, score = env.reset(), 0.0
-    while not step.last:
-        step = env.step(env.spec.actions.sample(rng))
-        score += step.score
-    return score
 
 
 def _simulation(task: str, seed: int, action_repeat: int | None) -> tuple[int, str]:

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 
 from benchmarks.commands import Sharing
 from benchmarks.env import DRAW, Child, served
-from benchmarks.harness import Report, hardware, wait
+from benchmarks.harness import Report, hardware
 from benchmarks.learners import as_in_training, ready_learners, whole_update
+from ogspr.device import prepared_device
 from ogspr.envs import launch
 from ogspr.errors import UserError, require_positive
-from ogspr.train.device import ready_device
 
 _WARM_UP = 5  # updates: compilation, capture
 _TITLE = "together: share of what each reaches alone, added up; 1: they take turns, 2: side by side"
@@ -41,7 +41,7 @@ def measure(wanted: Sharing, report: Report) -> list[SharingResult]:
     if not wanted.task.startswith("dmc:"):
         raise UserError(f"{wanted.task} is not rendered by OpenGL; name one that is, like dmc:cheetah-run.")
     launch(wanted.task, seed=0, worker=False).close()  # finds misspelt names before anything is measured
-    device = ready_device()
+    device = prepared_device()
     contender = as_in_training(wanted, device)
     report.begin(hardware(device, renders=True))
     with ready_learners(contender, device, report.console.print) as learners:
@@ -49,7 +49,7 @@ def measure(wanted: Sharing, report: Report) -> list[SharingResult]:
 
         def update_and_wait() -> None:
             update()
-            wait(device)
+            device.synchronize()
 
         with report.console.status("the first updates"):
             for _ in range(_WARM_UP):

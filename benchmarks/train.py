@@ -11,17 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from benchmarks.commands import Train
-from benchmarks.harness import Report, hardware, wait
+from benchmarks.harness import Report, hardware
 from benchmarks.learners import peak_memory, release
+from ogspr.device import Device, best_device
 from ogspr.errors import UserError, require_positive
-from ogspr.train.device import best_device
 from ogspr.train.evaluation import Evaluation
 from ogspr.train.options import KeepOptions, TrainOptions
 from ogspr.train.recipes import recipe
-from ogspr.train.session import Audience, Request, Run, Session
+from ogspr.train.run import Listener, Request, Run
+from ogspr.train.session import Session
 from ogspr.train.signals import Stopped, StopRequest
 from ogspr.train.stopwatch import Stopwatch
 
@@ -75,7 +74,7 @@ class TrainResult:
 def measure(wanted: Train, report: Report) -> list[TrainResult]:
     require_positive(steps=wanted.steps, warm_up=wanted.warm_up)
     device = best_device()
-    counts = wanted.seeds or ((1, 2, 3, 5) if device.type == "cuda" else (1,))
+    counts = wanted.seeds or ((1, 2, 3, 5) if device.is_gpu else (1,))
     require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})
     for method in wanted.methods:
         recipe(method, wanted.task)  # finds misspelt names before anything is measured
@@ -105,12 +104,10 @@ def show(results: Sequence[TrainResult], report: Report) -> None:
     report.show(rows, _HEADINGS, _TITLE)
 
 
-class _Timer(Audience):
+class _Timer(Listener):
     """Measures a number of steps, from the end of the warm-up."""
 
-    def __init__(
-        self, warm_up: int, steps: int, device: torch.device, stop: StopRequest, report: Report
-    ) -> None:
+    def __init__(self, warm_up: int, steps: int, device: Device, stop: StopRequest, report: Report) -> None:
         self._device = device
         self._warm_up = warm_up
         self._end = warm_up + steps
@@ -127,16 +124,16 @@ class _Timer(Audience):
         self._report.console.print(f"warning: {text}")
 
     def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None:  # noqa: ARG002
-        self.evaluations += self._began is not None and evaluation.occasion.agent_steps >= self._warm_up
+        self.evaluations += self._began is not None and evaluation.snapshot.agent_steps >= self._warm_up
 
     def round(self, runs: Sequence[Run]) -> None:
         steps = min(run.trainer.progress.agent_steps for run in runs)
         if self._began is None and steps >= self._warm_up:
-            wait(self._device)
+            self._device.synchronize()
             self.watch.reset()
             self._began = time.perf_counter()
         if self._began is not None and self.seconds is None and steps >= self._end:
-            wait(self._device)
+            self._device.synchronize()
             self.seconds = time.perf_counter() - self._began
             self.watch.switch(Stopwatch.REST)
             self.phases = dict(self.watch.seconds)

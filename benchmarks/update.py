@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from statistics import median
 
-import torch
-
 from benchmarks.commands import Update
 from benchmarks.flops import Operations, floating_point_operations, operations_a_second
 from benchmarks.harness import Report, hardware
@@ -24,13 +22,14 @@ from benchmarks.learners import (
     default_capacity,
     held_memory,
     peak_memory,
+    phases_of,
     ready_learners,
     release,
     update_rounds,
     whole_update,
 )
+from ogspr.device import Device, prepared_device
 from ogspr.errors import require_positive
-from ogspr.train.device import ready_device
 from ogspr.train.execution import Execution, Mode, Precision
 
 PHASES = ("sample", "forward", "backward", "optimise")
@@ -70,7 +69,7 @@ def measure(wanted: Update, report: Report) -> list[UpdateResult]:
     require_positive(updates=wanted.updates, rounds=wanted.rounds)
     for name in ("learners", "batch_sizes", "capacities"):
         require_positive(**{f"{name}_{i}": count for i, count in enumerate(getattr(wanted, name))})
-    device = ready_device()
+    device = prepared_device()
     contenders = _contenders(wanted, device)  # finds misspelt names before anything is measured
     report.begin(hardware(device))
     speed = cache(partial(operations_a_second, device))
@@ -93,9 +92,9 @@ def measure(wanted: Update, report: Report) -> list[UpdateResult]:
     return results
 
 
-def _contenders(wanted: Update, device: torch.device) -> list[Contender]:
+def _contenders(wanted: Update, device: Device) -> list[Contender]:
     """All modes and precisions with the first of each size, then the last of them with the other sizes."""
-    gpu = device.type == "cuda"
+    gpu = device.is_gpu
     modes: Sequence[Mode] = wanted.modes or (("eager", "compiled", "graph") if gpu else ("eager",))
     precisions: Sequence[Precision] = wanted.precisions or (("fp32", "tf32", "bf16") if gpu else ("fp32",))
     learners = wanted.learners or ((1, 2, 3, 4, 5) if gpu else (1, 2))
@@ -117,7 +116,7 @@ def _contenders(wanted: Update, device: torch.device) -> list[Contender]:
     ]
 
 
-def _operations(like: Contender, device: torch.device, batch_size: int) -> Operations:
+def _operations(like: Contender, device: Device, batch_size: int) -> Operations:
     """Counted in an eager update in fp32, where every product is one of torch's own."""
     execution = Execution("eager", "fp32")
     counted = replace(
@@ -127,8 +126,8 @@ def _operations(like: Contender, device: torch.device, batch_size: int) -> Opera
         return floating_point_operations(whole_update(learners))
 
 
-def _measure(wanted: Update, contender: Contender, device: torch.device, report: Report) -> UpdateResult:
-    updates = wanted.updates or (100 if device.type == "cuda" else 3)
+def _measure(wanted: Update, contender: Contender, device: Device, report: Report) -> UpdateResult:
+    updates = wanted.updates or (100 if device.is_gpu else 3)
     timed = partial(update_rounds, contender=contender, device=device, updates=updates, rounds=wanted.rounds)
     release(device)
     # Libraries keep some of what earlier contenders made them reserve.
@@ -138,7 +137,7 @@ def _measure(wanted: Update, contender: Contender, device: torch.device, report:
         memory = Memory.of(learners, held_memory(device) - held, peak_memory(device) - peak)
         phases, before = {}, 0.0
         # An update that ends one phase later takes longer by that phase.
-        for name, until_here in learners[0].phases().items() if contender.learners == 1 else ():
+        for name, until_here in phases_of(learners[0]).items() if contender.learners == 1 else ():
             until = median(timed(until_here))
             phases[name], before = until - before, until
     return UpdateResult(contender, median(rounds), max(rounds) - min(rounds), 1.0, phases, 0, 0.0, memory)

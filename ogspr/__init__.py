@@ -6,6 +6,8 @@ from ogspr._version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ogspr.agents.methods import Factories, MethodEntry
+    from ogspr.agents.methods import register as register_method
     from ogspr.callbacks import Callback, Evaluated, StopTraining
     from ogspr.envs import make as make_env
     from ogspr.envs.gym_view import make_gym
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Callback",
     "Evaluated",
+    "Factories",
+    "MethodEntry",
     "StopTraining",
     "TrainedAgent",
     "UserError",
@@ -22,17 +26,21 @@ __all__ = [
     "load",
     "make_env",
     "make_gym",
+    "register_method",
 ]
 
 _OFFERED = {
     "Callback": ("ogspr.callbacks", "Callback"),
     "Evaluated": ("ogspr.callbacks", "Evaluated"),
+    "Factories": ("ogspr.agents.methods", "Factories"),
+    "MethodEntry": ("ogspr.agents.methods", "MethodEntry"),
     "StopTraining": ("ogspr.callbacks", "StopTraining"),
     "TrainedAgent": ("ogspr.loading", "TrainedAgent"),
     "UserError": ("ogspr.errors", "UserError"),
     "load": ("ogspr.loading", "load"),
     "make_env": ("ogspr.envs", "make"),
     "make_gym": ("ogspr.envs.gym_view", "make_gym"),
+    "register_method": ("ogspr.agents.methods", "register"),
 }
 _PARTS = ("envs", "errors", "loading", "types")  # `import ogspr` is enough to use these, too
 

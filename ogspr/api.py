@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ogspr.callbacks import Callback
-from ogspr.commands.train import RunsFailed, TrainCommand, defaults, with_task
+from ogspr.commands.train import TrainCommand, defaults, with_task
 from ogspr.commands.train import train as run_command
-from ogspr.errors import UserError
+from ogspr.errors import RunsFailed, UserError
 from ogspr.records.console import make_console
 from ogspr.records.curve import mean_scores
 from ogspr.records.structure import changed, plain

@@ -17,6 +17,14 @@ class SnapshotError(UserError):
     """A saved environment state does not fit the environment it should be restored into."""
 
 
+class RunsFailed(Exception):
+    """Some runs could not go on; the others are done."""
+
+
+class Diverged(UserError):
+    """Learning has led to non-finite numbers, and will not recover."""
+
+
 class SimulationFault(Exception):
     """The simulator lost its state (diverged physics, say); the episode cannot go on, the run can."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ogspr.envs import Environment, EnvOptions, make, trusted_task
-from ogspr.types import Action, EnvSpec, UInt8Array
+from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
 
 if TYPE_CHECKING:
     from ogspr.agents.protocol import Policy
@@ -20,25 +20,41 @@ class TrainedAgent:
     def __init__(
         self, policy: Policy, spec: EnvSpec, env_options: EnvOptions, origin: dict[str, Any], seed: int
     ) -> None:
-        self._policy = policy
-        self._rng = np.random.default_rng(seed)
-        self._env_options = env_options
+        self.policy = policy
+        """Acts without any memory of its own: you keep its carry. See `ogspr.agents.protocol.Policy`."""
         self.spec = spec
         """The environment it was trained in."""
         self.origin = origin
         """Task, seed, agent steps, score."""
+        self._rng = np.random.default_rng(seed)
+        self._env_options = env_options
+        self._carry = policy.initial_carry(1)
+        self._count = 1  # environments that the carry belongs to
 
-    def act(self, observation: UInt8Array) -> Action:
+    def act(self, observation: UInt8Array, *, first: bool | BoolArray | None = None) -> Action:
         """The action for one observation (C, H, W) uint8, or one for each of (N, C, H, W).
 
         As in evaluation: without noise, and where the method draws its actions there, drawn.
+
+        Args:
+            observation: Of one environment, or of N.
+            first: Whether it is the first of an episode. Only agents that remember earlier steps need it.
         """
         if observation.dtype != "uint8" or observation.shape[-3:] != self.spec.observation_shape:
             raise ValueError(
                 f"expected bytes of shape {self.spec.observation_shape}, or several of them, "
                 f"got {observation.dtype} {observation.shape}"
             )
-        return self._policy.act(observation, self._rng)
+        images = observation[None] if observation.ndim == 3 else observation
+        count = len(images)
+        if self._count != count:
+            self._carry, self._count = self.policy.initial_carry(count), count
+        if self._carry and first is None:
+            raise ValueError("this agent remembers earlier steps: pass first=True where an episode begins")
+        actions, self._carry = self.policy.act(
+            images, self._carry, np.broadcast_to(False if first is None else first, count), self._rng
+        )
+        return actions[0] if observation.ndim == 3 else actions
 
     def make_env(self, *, seed: int, task: str | None = None) -> Environment:
         """An environment as the agent knows it: its task, pictures of its size, actions held as long.
@@ -60,10 +76,11 @@ def load(path: str | Path, *, policy: str = "best", device: str = "cpu", seed: i
     """
     import torch
 
+    from ogspr.device import Device
     from ogspr.train.execution import Execution
     from ogspr.train.policy_file import find_policy, load_policy
 
     saved = load_policy(find_policy(Path(path), policy))
-    # As it is written: who acts step by step does not want to wait for a compiler.
-    made = saved.made(torch.device(device), Execution("eager", "fp32"))
-    return TrainedAgent(made, saved.spec, saved.env_options, saved.origin, seed)
+    # Not compiled: a program that acts step by step does not want to wait for a compiler.
+    built = saved.build(Device(torch.device(device)), Execution("eager", "fp32"))
+    return TrainedAgent(built, saved.spec, saved.env_options, saved.origin, seed)

@@ -18,8 +18,11 @@ if TYPE_CHECKING:  # environment workers read this file too, and do without torc
     from torch import Tensor
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Action: TypeAlias = npt.NDArray[Any]
+Reduction = Literal["mean", "sum"]
+"""How errors become one number."""
 
 # What a saved state may consist of: JSON values and arrays, so that it can be written to disk
 # and read back without executing anything.
@@ -165,12 +168,25 @@ class Episode:
     fault: str  # how the simulator failed, if it did
 
 
+class Draw(NamedTuple):
+    """Which windows to draw from replay."""
+
+    batch: int
+    horizon: int  # steps in each window
+    by_priority: bool = True  # in proportion to priority; otherwise all alike
+    across_episodes: bool = False  # consecutive steps whatever ends between them; needs a frame stack of one
+
+
 class Window(NamedTuple):
     """B stretches of `horizon` consecutive steps from replay, s_t .. s_{t+horizon}, as tensors.
 
-    Pictures are named, not copied: `rows` holds the places of the frames o_{t-S+1} .. o_{t+horizon} (S
-    frames in a stack) in `frames`, so that a shift and the first use of a picture can be one pass.
-    Beyond a terminal everything is arbitrary; `alive` says where that begins.
+    Images are indexed, not copied: `rows` holds the places of the frames o_{t-S+1} .. o_{t+horizon} (S
+    frames in a stack) in `frames`, so that a shift and the first use of an image can be one pass.
+
+    A window within an episode may begin anywhere and is arbitrary beyond a terminal; `alive` is 1 while no
+    earlier step was terminal. A window across episodes has a meaning everywhere: `first` marks where an
+    episode begins, the step that would lead there has no action and no reward, and `alive[:, k + 1]` is 0
+    only where step k itself was terminal.
     """
 
     starts: Tensor  # (B,) where each stretch begins in replay
@@ -178,7 +194,9 @@ class Window(NamedTuple):
     rows: Tensor  # (B, S + horizon) places in `frames`
     actions: Tensor  # (B, horizon, A)
     rewards: Tensor  # (B, horizon)
-    alive: Tensor  # (B, horizon + 1) 1 while no earlier step was terminal, then 0
+    alive: Tensor  # (B, horizon + 1) 0 after a terminal
+    first: Tensor  # (B, horizon + 1) whether s_{t+k} is the first observation of an episode
+    priority: Tensor  # (B,) of the starts, when they were drawn
 
     @property
     def horizon(self) -> int:

@@ -1,108 +1,186 @@
-"""From observations to actions, through buffers that stay where they are."""
+"""From images to actions, through buffers that stay where they are; and methods frozen after training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ogspr.agents.protocol import Accelerator, Procedure
-from ogspr.types import Action, UInt8Array
+from ogspr.agents.modules import copy_state
+from ogspr.agents.noise import host_noise
+from ogspr.agents.protocol import Accelerator, Actor, Carry, Procedure, Representation
+from ogspr.device import Device
+from ogspr.types import Action, BoolArray, UInt8Array
 
-Respond = Callable[..., Tensor]
-Answer = Callable[[], npt.NDArray[np.float32]]
-
-
-def as_batch(observation: UInt8Array) -> UInt8Array:
-    """One observation (C, H, W), or several (N, C, H, W), as several."""
-    return observation if observation.ndim == 4 else observation[None]
+Result = Callable[[], npt.NDArray[np.float32]]
 
 
-def actions_for(observation: UInt8Array, actions: Action) -> Action:
-    """Of the actions for `as_batch(observation)`: all, or the one that a single observation gets."""
-    return actions if observation.ndim == 4 else actions[0]
+def named_weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """The tensors of modules by module name and their own; not copies."""
+    return {
+        f"{part}.{name}": tensor
+        for part, module in modules.items()
+        for name, tensor in module.state_dict().items()
+    }
 
 
-class Actor:
-    """Runs a policy on observations.
+class ActBuffers:
+    """Fixed tensors through which an actor sees images and answers, for one number of environments.
 
     Args:
-        respond: Observations (N, channels, H, W) -> actions (N, A); a noisy policy is also given standard
-            normals (N, A) and numbers in [0, 1) (N, A).
-        noisy: Whether it is.
+        actor: What acts.
+        shape: Of the images, (N, S * C, H, W).
+        carry: Changed in place by every call.
+        explore: Whether with the noise of exploration.
+        accelerator: How its tensor code is run.
+        device: Where the actor computes.
     """
 
     def __init__(
         self,
-        respond: Respond,
-        action_size: int,
-        accelerator: Accelerator,
-        device: torch.device,
+        actor: Actor,
+        shape: tuple[int, ...],
+        carry: Carry,
         *,
-        noisy: bool,
+        explore: bool,
+        accelerator: Accelerator,
+        device: Device,
     ) -> None:
-        self._respond = respond
-        self._action_size = action_size
-        self._accelerator = accelerator
-        self._device = device
-        self._noisy = noisy
-        self._desks: dict[tuple[int, ...], _Desk] = {}
+        count, there = shape[0], device.torch
+        self._actor = actor
+        self._explore = explore
+        self._wanted = actor.noise(count, explore)
+        self.carry = carry
+        self._host_images = device.host_buffer(shape, torch.uint8)
+        self._host_noise = [device.host_buffer(kind.shape) for kind in self._wanted]
+        self._host_first = device.host_buffer(count)
+        self._images = torch.zeros(shape, dtype=torch.uint8, device=there)
+        self._noise = [torch.zeros(kind.shape, device=there) for kind in self._wanted]
+        self._first = torch.zeros(count, device=there)
+        self._actions = device.host_buffer((count, actor.actions.size))
+        self._done = device.event()
+        self._step = accelerator.step(Procedure(self._act, lambda: list(self.carry.values())))
 
-    def ask(self, observations: UInt8Array, rng: np.random.Generator) -> Answer:
-        """Action vectors (N, A) as soon as somebody calls for them, which has to be before the next question.
+    def ask(self, images: UInt8Array, first: BoolArray, rng: np.random.Generator) -> Result:
+        """Queues the computation of action vectors (N, A); calling the result waits for them.
 
-        Noise comes from `rng`, which a policy without noise leaves alone. A first call with a new N is slow.
+        It has to be called before the next question, whose answer takes the same place.
         """
-        desk = self._desks.get(observations.shape)
-        if desk is None:
-            desk = _Desk(observations.shape, self._action_size, self._device, self._noisy)
-            desk.run = self._accelerator.step(Procedure(desk.procedure(self._respond)))
-            self._desks[observations.shape] = desk
-        desk.ask(observations, rng)
-        return desk.answer
-
-
-class _Desk:
-    """Fixed buffers for one number of observations."""
-
-    run: Callable[[], None]
-
-    def __init__(self, shape: tuple[int, ...], action_size: int, device: torch.device, noisy: bool) -> None:
-        pinned = device.type == "cuda"
-        noise_shape = (2 if noisy else 0, shape[0], action_size)
-        self._host_observations = torch.zeros(shape, dtype=torch.uint8, pin_memory=pinned)
-        self._host_noise = torch.zeros(noise_shape, pin_memory=pinned)
-        self._observations = torch.zeros(shape, dtype=torch.uint8, device=device)
-        self._noise = torch.zeros(noise_shape, device=device)
-        self._actions = torch.zeros(shape[0], action_size, pin_memory=pinned)  # on the host
-        self._answered = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
-
-    def procedure(self, respond: Respond) -> Callable[[], None]:
-        def respond_in_place() -> None:
-            with torch.no_grad():
-                self._observations.copy_(self._host_observations, non_blocking=True)
-                self._noise.copy_(self._host_noise, non_blocking=True)
-                self._actions.copy_(respond(self._observations, *self._noise), non_blocking=True)
-
-        return respond_in_place
-
-    def ask(self, observations: UInt8Array, rng: np.random.Generator) -> None:
         # The last answer was waited for, so nothing reads these buffers any more.
-        self._host_observations.numpy()[:] = observations
-        if len(self._host_noise):
-            normals, uniforms = self._host_noise.numpy()
-            normals[:] = rng.standard_normal(normals.shape, np.float32)
-            uniforms[:] = rng.random(uniforms.shape, np.float32)
-        self.run()
-        if self._answered is not None:
-            self._answered.record()
+        self._host_images.numpy()[:] = images
+        for buffer, drawn in zip(self._host_noise, host_noise(self._wanted, rng), strict=True):
+            buffer.numpy()[:] = drawn
+        if self.carry:
+            self._host_first.numpy()[:] = first
+        self._step()
+        self._done.record()
+        return self._result
 
-    def answer(self) -> npt.NDArray[np.float32]:
-        """Waits for it, and not for what was queued behind it."""
-        if self._answered is not None:
-            self._answered.synchronize()
+    def _result(self) -> npt.NDArray[np.float32]:
+        """Waits for the actions, but not for what was queued after them."""
+        self._done.wait()
         actions: npt.NDArray[np.float32] = self._actions.numpy().copy()
         return actions
+
+    def _act(self) -> None:
+        with torch.no_grad():
+            self._images.copy_(self._host_images, non_blocking=True)
+            for there, here in zip(self._noise, self._host_noise, strict=True):
+                there.copy_(here, non_blocking=True)
+            if self.carry:
+                self._first.copy_(self._host_first, non_blocking=True)
+            noise = type(self._wanted)(*self._noise) if self._wanted else ()
+            actions, carry = self._actor.act(self._images, self.carry, self._first, noise, self._explore)
+            for name, tensor in carry.items():
+                self.carry[name].copy_(tensor)
+            self._actions.copy_(actions, non_blocking=True)
+
+
+class FrozenPolicy:
+    """Acts as in evaluation, with weights that it is given and never changes.
+
+    Args:
+        actor: Over networks of its own.
+        accelerator: How its tensor code is run.
+        device: Where it computes, on a stream of its own: it waits for no learner and delays none.
+    """
+
+    def __init__(self, actor: Actor, *, accelerator: Accelerator, device: Device) -> None:
+        self._stream = device.stream()
+        with self._stream():
+            for module in actor.modules.values():
+                module.to(device.torch)
+        self._actor = actor
+        self._accelerator = accelerator
+        self._device = device
+        self._buffers: dict[tuple[int, ...], ActBuffers] = {}
+
+    def initial_carry(self, count: int) -> Carry:
+        """What it remembers of `count` environments before their first step."""
+        with self._stream():
+            return self._actor.initial_carry(count)
+
+    def act(
+        self, images: UInt8Array, carry: Carry, first: BoolArray, rng: np.random.Generator
+    ) -> tuple[Action, Carry]:
+        """Actions for images (N, C, H, W), and the next carry; the first call with a new N is slow."""
+        with self._stream():
+            buffers = self._buffers_for(images.shape)
+            for name, tensor in buffers.carry.items():
+                tensor.copy_(carry[name])
+            vectors = buffers.ask(images, first, rng)()
+            new_carry = {name: tensor.clone() for name, tensor in buffers.carry.items()}
+        return self._actor.actions.to_environment(vectors), new_carry
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """In place; ValueError if they belong to other networks."""
+        with self._stream():
+            copy_state(named_weights(self._actor.modules), weights)
+
+    def _buffers_for(self, shape: tuple[int, ...]) -> ActBuffers:
+        if shape not in self._buffers:
+            self._buffers[shape] = ActBuffers(
+                self._actor,
+                shape,
+                self._actor.initial_carry(shape[0]),
+                explore=False,
+                accelerator=self._accelerator,
+                device=self._device,
+            )
+        return self._buffers[shape]
+
+
+class FrozenRepresentation:
+    """Latent states and state-action representations, with the weights of a trained agent.
+
+    Args:
+        representation: The networks, with any weights.
+        tensors: Of the agent's state; ValueError if they belong to other networks.
+        device: Where it computes.
+    """
+
+    def __init__(
+        self,
+        representation: Representation,
+        tensors: Mapping[str, Tensor],
+        *,
+        device: torch.device,
+    ) -> None:
+        for module in representation.modules.values():
+            module.to(device).requires_grad_(False)
+        self._representation = representation
+        self._device = device
+        prefixes = tuple(f"{part}." for part in representation.modules)
+        copy_state(self.weights(), {name: tensors[name] for name in tensors if name.startswith(prefixes)})
+
+    def encode(self, images: UInt8Array, actions: Action) -> tuple[Tensor, Tensor]:
+        """h and z of images and actions of the environment, in float32 and without a shift."""
+        vectors = torch.from_numpy(self._representation.actions.to_vector(actions)).to(self._device)
+        return self._representation.encode(torch.from_numpy(images).to(self._device), vectors)
+
+    def weights(self) -> dict[str, Tensor]:
+        """By the names they have in an agent's state; not copies."""
+        return named_weights(self._representation.modules)

@@ -1,4 +1,4 @@
-"""Actor and critic on latent states: what methods that tell f, g, Q and pi apart have in common.
+"""Actor and critic on latent states: what methods with separate f, g, Q and pi have in common.
 
     symbol    shape                 meaning
     s         (N, S * C, H, W)      observation: the last S frames, scaled
@@ -12,18 +12,21 @@ Equation numbers are those of the OG-SPR paper. A prime, here a trailing `_targe
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.agents.actions import ActionKind
-from ogspr.nets.mlp import MLP
-from ogspr.nets.weights import Initialise, xavier
-from ogspr.ops.reduction import Reduction
-from ogspr.ops.returns import value_target
+from ogspr.agents.noise import Noise, Normal, Uniform
+from ogspr.agents.protocol import Carry, Runner
+from ogspr.nets.mlp import MLP, Initialise, xavier
 from ogspr.ops.shift import scaled_pixels
-from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss
+from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss, value_target
+from ogspr.types import Reduction
 
 
 def make_policy(latent: int, hidden: int, action_size: int, initialise: Initialise = xavier) -> MLP:
@@ -32,7 +35,7 @@ def make_policy(latent: int, hidden: int, action_size: int, initialise: Initiali
 
 
 class Sight(Protocol):
-    """Sees latent states in pictures."""
+    """Maps images to latent states."""
 
     def latent(self, images: Tensor) -> Tensor:
         """(N, S * C, H, W) -> (N, D)."""
@@ -92,13 +95,13 @@ def bootstrapped_target(
     return value_target(short_return, next_values, alive, discount, *scales)
 
 
-JUDGED = ("q_mean", "target_mean", "priority_mean", "priority_max")
+VALUE_STATS = ("q_mean", "target_mean", "priority_mean", "priority_max")
 
 
 def long_term_loss(
     core: Critic, z: Tensor, y: Tensor, reduction: Reduction, exponent: float, minimum: float
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """L_value (eq. 4), the new priorities (B,), and numbers about both by the names in JUDGED.
+    """L_value (eq. 4), the new priorities (B,), and numbers about both by the names in VALUE_STATS.
 
     `reduction` is over the two values.
     """
@@ -106,7 +109,7 @@ def long_term_loss(
     q = values.detach()
     priorities = lap_priority(q, y, exponent, minimum)
     numbers = (q.mean(), y.mean(), priorities.mean(), priorities.max())
-    return value_loss(values, y, reduction), priorities, dict(zip(JUDGED, numbers, strict=True))
+    return value_loss(values, y, reduction), priorities, dict(zip(VALUE_STATS, numbers, strict=True))
 
 
 def actor_loss(
@@ -125,23 +128,87 @@ def noisy_action(
     actions: ActionKind,
     pixel_range: tuple[float, float],
     noise_scale: float,
-    observations: Tensor,
+    images: Tensor,
     normals: Tensor,
     uniforms: Tensor,
 ) -> Tensor:
     """What exploration does: (N, S * C, H, W) uint8 -> (N, A)."""
-    h = core.latent(scaled_pixels(observations, *pixel_range))
+    h = core.latent(scaled_pixels(images, *pixel_range))
     action = actions.activate(policy(h), uniforms)
     return actions.perturb(action, normals * noise_scale)
 
 
 def plain_action(
-    core: Sight,
-    policy: nn.Module,
-    actions: ActionKind,
-    pixel_range: tuple[float, float],
-    observations: Tensor,
+    core: Sight, policy: nn.Module, actions: ActionKind, pixel_range: tuple[float, float], images: Tensor
 ) -> Tensor:
     """What evaluation does: no noise of any kind."""
-    h = core.latent(scaled_pixels(observations, *pixel_range))
+    h = core.latent(scaled_pixels(images, *pixel_range))
     return actions.mode(policy(h))
+
+
+class ActNoise(NamedTuple):
+    """What one noisy action for each of N environments leaves to chance."""
+
+    normals: Any  # (N, A) standard normal
+    uniforms: Any  # (N, A) in [0, 1), for the Gumbel-Softmax
+
+
+@dataclass(frozen=True)
+class PixelActor:
+    """Acts by a policy on latent states, with normal noise of one size while it explores. No memory."""
+
+    sight: Sight
+    policy: nn.Module
+    actions: ActionKind
+    modules: Mapping[str, nn.Module]
+    pixel_range: tuple[float, float]
+    exploration_noise: float
+    runner: Runner
+    sampled_evaluation: bool = False
+    """Whether evaluation draws discrete actions, which is exploration without its normal noise."""
+
+    def initial_carry(self, count: int) -> Carry:  # noqa: ARG002
+        return {}
+
+    def noise(self, count: int, explore: bool) -> Noise:
+        shape = (count, self.actions.size)
+        return ActNoise(Normal(shape), Uniform(shape)) if explore or self.sampled_evaluation else ()
+
+    def at_step(self, agent_steps: int) -> None:
+        """Nothing here follows a schedule."""
+
+    def act(
+        self,
+        images: Tensor,
+        carry: Carry,
+        first: Tensor,  # noqa: ARG002
+        noise: Any,
+        explore: bool,
+    ) -> tuple[Tensor, Carry]:
+        networks = (self.sight, self.policy, self.actions, self.pixel_range)
+        if not noise:
+            return self._plain(*networks, images), carry
+        return self._noisy(*networks, self.exploration_noise if explore else 0.0, images, *noise), carry
+
+    @cached_property
+    def _noisy(self) -> Callable[..., Tensor]:
+        return self.runner.function(noisy_action)
+
+    @cached_property
+    def _plain(self) -> Callable[..., Tensor]:
+        return self.runner.function(plain_action)
+
+
+@dataclass(frozen=True)
+class PixelRepresentation:
+    """h of images, and z = g(h, a)."""
+
+    sight: Sight
+    state_action: nn.Module
+    actions: ActionKind
+    modules: Mapping[str, nn.Module]
+    pixel_range: tuple[float, float]
+
+    def encode(self, images: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.sight.latent(scaled_pixels(images, *self.pixel_range))
+        return h, represent(self.state_action, h, actions)

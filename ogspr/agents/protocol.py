@@ -1,44 +1,241 @@
-"""What an agent needs from the world, and what the world may expect from an agent.
+"""The contract between methods and everything else.
 
-Structural types: nothing inherits from them.
+A method is a value: networks, equations, and a declaration of what its updates draw, train and record. One
+driver (`agents/agent.py`) samples, differentiates, clips, skips, updates priorities, records and saves for
+all of them. Structural types: nothing inherits from them. docs/methods.md shows how to write one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ogspr.agents.failures import FailedUpdate
-from ogspr.types import Action, UInt8Array, Window
+from ogspr.agents.actions import ActionKind
+from ogspr.agents.noise import Noise
+from ogspr.types import Action, BoolArray, Draw, UInt8Array, Window
 
 T = TypeVar("T")
+P = ParamSpec("P")
 State = dict[str, Any]  # nested dicts of tensors and JSON values
+Carry = dict[str, Tensor]
+"""What acting remembers from step to step, environment by environment, (N, ...) each; {}: nothing."""
+Windows = Mapping[str, Window]
+Wanted = Sequence[tuple[Draw, Tensor]]
+"""Draws of windows, each with its random numbers in [0, 1), (B,) float64."""
 
 
-Wanted = Sequence[tuple[int, Tensor]]
-"""For each batch of windows its horizon, and numbers in [0, 1) of shape (B,)."""
-DrawWindows = Callable[[Wanted], list[Window]]
+# --- what a method declares ----------------------------------------------------------------------------
+
+
+class Losses(NamedTuple):
+    """What one update computes from its windows and noise."""
+
+    terms: dict[str, Tensor]
+    """Every loss by name, 0-d; the gradient is that of their weighted sum."""
+    numbers: Mapping[str, Tensor] = {}
+    """More for the log, 0-d and detached."""
+    features: Mapping[str, Tensor] = {}
+    """Representations whose rank and dead units are watched, (B, D) and detached."""
+    priorities: Mapping[str, Tensor] = {}
+    """New priorities (B,), by the name of the draw."""
+    factors: Mapping[str, Tensor] = {}
+    """Factors on the weights of some terms that change in training, 0-d."""
+    kept: Any = None
+    """What `Update.after` needs, and all tensors that parallel branches were given.
+
+    The backward pass reads those on the branches' own streams, while memory that is freed may be used again
+    at once on the stream it came from.
+    """
+
+
+class Group(NamedTuple):
+    """Parameters with one set of AdamW settings."""
+
+    parameters: Mapping[str, nn.Parameter]
+    learning_rate: float
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+
+class Trained(NamedTuple):
+    """Groups that one optimiser trains; the norm of all their gradients together is clipped."""
+
+    groups: Sequence[Group]
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """One kind of update. Everything in it is fixed when the method is built."""
+
+    draws: Mapping[str, Draw]
+    """Windows it needs, by name."""
+    noise: Noise
+    """Random numbers it needs: a NamedTuple of `Uniform`, `Normal` and `Shifts`."""
+    losses: Callable[[Windows, Any], Losses]
+    """A pure function of windows and noise. Nothing that outlives the update changes in it."""
+    trains: Mapping[str, Trained]
+    """What it trains, by name."""
+    weights: Mapping[str, float]
+    """Weight of each term; the names must be those of `Losses.terms`."""
+    numbers: Sequence[str] = ()
+    """Names of `Losses.numbers`."""
+    features: Mapping[str, int] = field(default_factory=dict)
+    """Names and sizes of `Losses.features`."""
+    total: str | None = None
+    """Name under which the weighted sum is logged, if it is."""
+    after: Callable[[Losses, Tensor], None] | None = None
+    """Changes what an update changes without training it: soft targets, running scales. After the optimisers.
+
+    Given the losses and `skip`: a 0-d tensor that is 1 where nothing may change.
+    """
+
+
+class Actor(Protocol):
+    """The acting half of a method, over networks of its own or over those that learn."""
+
+    @property
+    def actions(self) -> ActionKind: ...
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """Everything acting needs, by the names used in policy files."""
+        ...
+
+    def initial_carry(self, count: int) -> Carry:
+        """For `count` environments."""
+        ...
+
+    def noise(self, count: int, explore: bool) -> Noise:
+        """Random numbers that acting in `count` environments needs: a NamedTuple, as in `Update`."""
+        ...
+
+    def at_step(self, agent_steps: int) -> None:
+        """Called on the host before acting: sets, in place, what follows a schedule."""
+        ...
+
+    def act(
+        self, images: Tensor, carry: Carry, first: Tensor, noise: Any, explore: bool
+    ) -> tuple[Tensor, Carry]:
+        """Images (N, S * C, H, W) uint8, `first` (N,) 1 where an episode begins -> action vectors (N, A).
+
+        Pure: what it remembers is the carry that it returns, in the shapes of the one that it was given.
+        """
+        ...
+
+
+class Method(Protocol):
+    """A whole method on one environment."""
+
+    @property
+    def updates(self) -> Mapping[str, Update]:
+        """By kind."""
+        ...
+
+    @property
+    def actor(self) -> Actor: ...
+
+    @property
+    def random_steps(self) -> int:
+        """Agent steps with uniformly random actions at the start."""
+        ...
+
+    @property
+    def learned(self) -> Sequence[nn.Module]:
+        """The networks that are trained."""
+        ...
+
+    def tensors(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """All state of its own by part and name: networks, targets, running scales; not copies."""
+        ...
+
+    def updates_due(self, agent_steps: int) -> int:
+        """How many updates follow agent step number `agent_steps`; the first is 1."""
+        ...
+
+    def schedule(self, updates: int, agent_steps: int, replay: WindowSource) -> Iterable[str]:
+        """The kinds that make up update number `updates` (from 0), one after the other.
+
+        It follows agent step number `agent_steps`. Also the place for what happens every so many updates,
+        such as copying targets. Runs on the host, outside of what is compiled or captured; waits for nothing.
+        """
+        ...
+
+    def report(self, means: Mapping[str, float], updates: int) -> dict[str, float]:
+        """More numbers for the log after so many updates, given the means of everything recorded.
+
+        May wait for the device.
+        """
+        ...
+
+    def influence(self, replay: WindowSource | None, updates: int) -> dict[str, float]:
+        """How much each loss moves the encoder, for the log; {} if it is not watched.
+
+        NaN for each if there is no replay yet. May wait for the device.
+        """
+        ...
+
+
+class Representation(Protocol):
+    """What a method has learned to see, frozen."""
+
+    @property
+    def actions(self) -> ActionKind: ...
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """By the names used in the method's saved state."""
+        ...
+
+    def encode(self, images: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Latent states h (N, D) and state-action representations z (N, Z).
+
+        Of images (N, S * C, H, W) uint8 and action vectors (N, A), without gradients.
+        """
+        ...
+
+
+class AgentConfig(Protocol):
+    """What the rest of the package may ask a method's configuration for; a frozen dataclass."""
+
+    @property
+    def longest_horizon(self) -> int:
+        """Steps in the longest window drawn from replay."""
+        ...
+
+    @property
+    def random_steps(self) -> int:
+        """Agent steps with random actions, and without updates, at the start."""
+        ...
+
+    @property
+    def tolerated_failures(self) -> int:
+        """Consecutive updates that may be skipped because a number was non-finite."""
+        ...
+
+
+# --- what it is given ----------------------------------------------------------------------------------
 
 
 class WindowSource(Protocol):
     """Replay, as an agent sees it."""
 
-    def valid_starts(self, horizon: int) -> int:
-        """How many windows of `horizon` steps there are."""
+    def valid_starts(self, horizon: int, *, across_episodes: bool = False) -> int:
+        """How many windows of `horizon` steps can be drawn."""
         ...
 
     def draw(self, wanted: Wanted) -> list[Window]:
-        """The windows that are wanted; all share one `frames`."""
+        """One batch of windows for each draw; all share one `frames`."""
         ...
 
     def peek(self, wanted: Wanted) -> list[Window]:
-        """The same for whoever only looks: nothing that an update draws becomes another."""
+        """The same for diagnostics: does not change what later updates draw."""
         ...
 
     def set_priorities(self, starts: Tensor, priorities: Tensor, skip: Tensor) -> None:
@@ -46,7 +243,7 @@ class WindowSource(Protocol):
         ...
 
     def finish_drawing(self) -> None:
-        """What goes on beside the update comes to an end; part of `set_priorities`."""
+        """Joins what prefetching does on a stream of its own; part of `set_priorities`."""
         ...
 
     def mean_absolute_reward(self) -> Tensor: ...
@@ -58,7 +255,7 @@ class WindowSource(Protocol):
 
 @dataclass(frozen=True)
 class Procedure:
-    """Tensor code over fixed tensors, with everything that a call changes: so a call can be rehearsed."""
+    """Tensor code over fixed tensors, with everything that a call changes, so that a call can be undone."""
 
     run: Callable[[], None]
     changes: Callable[[], Sequence[Tensor]] = tuple
@@ -71,7 +268,7 @@ class Step(Protocol):
     """A procedure as an accelerator runs it."""
 
     def rehearse(self) -> None:
-        """Gets ready what makes the first call slow; changes nothing. May be left out."""
+        """Does what makes the first call slow; changes nothing. Optional."""
         ...
 
     def __call__(self) -> None: ...
@@ -80,123 +277,50 @@ class Step(Protocol):
 class Runner(Protocol):
     """How tensor functions are run."""
 
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def function(self, function: Callable[P, T]) -> Callable[P, T]:
         """A pure tensor function, made fast."""
         ...
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Runs functions that do not depend on each other, side by side where that is possible."""
+        """Runs functions that do not depend on each other, in parallel where that is possible."""
         ...
 
 
 class Accelerator(Runner, Protocol):
-    """How tensor code is run: plainly, compiled, as a CUDA graph. The agent does not know which."""
+    """How tensor code is run: plainly, compiled, or as a CUDA graph. Methods do not know which."""
 
     def step(self, procedure: Procedure) -> Step:
         """A procedure, made fast."""
         ...
 
 
-class Agent(Protocol):
-    """A method that learns from windows of replay."""
-
-    @property
-    def parameter_count(self) -> int:
-        """Of the networks that learn."""
-        ...
-
-    def ask(self, observation: UInt8Array, *, agent_steps: int, explore: bool) -> Callable[[], Action]:
-        """For an action for the environment, which calling the result waits for, before the next question.
-
-        Updates may be made in between: they change nothing about the answer. Observations and actions may
-        have a leading batch dimension.
-        """
-        ...
-
-    def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
-        """An action of the environment as replay stores it."""
-        ...
-
-    def updates_due(self, agent_steps: int) -> int:
-        """How many updates follow the agent step number `agent_steps` (the first is 1)."""
-        ...
-
-    def update(self, replay: WindowSource) -> None:
-        """One update from the windows it draws; waits for nothing."""
-        ...
-
-    def rehearse(self, replay: WindowSource) -> None:
-        """Gets ready what makes the first update slow; changes nothing. May be left out."""
-        ...
-
-    def phases(self, replay: WindowSource) -> dict[str, Step]:
-        """An update cut off after each of its phases, for measuring."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """Means since the last call; waits for the device."""
-        ...
-
-    @property
-    def failed_updates(self) -> int:
-        """Updates that were left out because a number was not finite, as far as the host has heard."""
-        ...
-
-    def last_failure(self) -> FailedUpdate: ...
-
-    def forget_failures(self) -> None:
-        """The row of failures is over."""
-        ...
-
-    def set_learning_rate(self, rate: float) -> None: ...
-
-    def policy_weights(self) -> dict[str, Tensor]:
-        """What a `Policy` of the same configuration needs to act as this agent does now; not copies."""
-        ...
-
-    def state_dict(self) -> State: ...
-
-    def load_state_dict(self, state: State) -> None: ...
+# --- what others see of it ------------------------------------------------------------------------------
 
 
 class Policy(Protocol):
     """Acts without learning."""
 
-    def act(self, observation: UInt8Array, rng: np.random.Generator) -> Action:
-        """An action as in evaluation; observations and actions may have a leading batch dimension.
+    def initial_carry(self, count: int) -> Carry:
+        """For `count` environments."""
+        ...
 
-        `rng` is for policies that draw their actions.
+    def act(
+        self, images: UInt8Array, carry: Carry, first: BoolArray, rng: np.random.Generator
+    ) -> tuple[Action, Carry]:
+        """Actions as in evaluation, and the next carry, which the caller keeps.
+
+        Args:
+            images: (N, S * C, H, W).
+            carry: Of the step before, or `initial_carry`.
+            first: (N,), true where an episode begins.
+            rng: For policies that draw their actions.
         """
         ...
 
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None: ...
 
+class LearnedPolicy(Policy, Protocol):
+    """A policy whose weights can be replaced."""
 
-class Representation(Protocol):
-    """What a method has learned to see, frozen."""
-
-    def encode(self, observations: UInt8Array, actions: Action) -> tuple[Tensor, Tensor]:
-        """Latent states h (N, D) and state-action representations z (N, Z), on its device, without gradients.
-
-        Observations are (N, C, H, W), actions those of the environment, one for each.
-        """
-        ...
-
-
-class AgentConfig(Protocol):
-    """What everybody may ask a method's configuration for; a frozen dataclass."""
-
-    @property
-    def longest_horizon(self) -> int:
-        """Steps in the longest window that is drawn from replay."""
-        ...
-
-    @property
-    def random_steps(self) -> int:
-        """Agent steps with random actions, and without updates, at the start."""
-        ...
-
-    @property
-    def tolerated_failures(self) -> int:
-        """Updates in a row that may be left out because a number was not finite."""
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """In place; ValueError if they belong to other networks."""
         ...

@@ -1,14 +1,16 @@
-"""Learning curves: scores of several runs over steps, with an interval."""
+"""Learning curves with an interval over runs; and those that other authors have published."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from ogspr.analysis.runs import FloatArray, IntArray, RunResult
 from ogspr.analysis.statistics import bootstrap_band, task_means
+from ogspr.reference import read_table
 
 _RESAMPLES = 2_000  # a curve has hundreds of points, and its band is looked at, not read off
 
@@ -46,3 +48,30 @@ def curve_of(agent_steps: IntArray, frames: IntArray, scores: FloatArray) -> Cur
     mean = np.where(missing, np.nan, band.value)
     low, high = (np.where(missing | (len(scores) < 2), np.nan, end) for end in (band.low, band.high))
     return Curve(agent_steps, frames, scores, mean, low, high)
+
+
+# --- curves of other methods that may be passed on -----------------------------------------------------
+
+
+_FRAMES_A_STEP = 2  # DeepMind Control with actions held for two frames
+
+
+@cache
+def published_curves() -> dict[str, dict[str, Curve]]:
+    """By task, then by method."""
+    runs: dict[str, dict[str, dict[str, dict[int, float]]]] = {}
+    for row in read_table("published/dmc_pixel_curves.csv"):
+        methods = runs.setdefault(f"dmc:{row['task']}", {})
+        scores = methods.setdefault(row["method"], {}).setdefault(row["run"], {})
+        scores[int(row["env_steps"])] = float(row["score"])
+    return {
+        task: {method: _curve(list(found.values())) for method, found in methods.items()}
+        for task, methods in runs.items()
+    }
+
+
+def _curve(runs: list[dict[int, float]]) -> Curve:
+    """Over the steps at which all of the runs have a score."""
+    steps = np.array(sorted(set.intersection(*(set(run) for run in runs))), np.int64)
+    scores = np.array([[run[int(step)] for step in steps] for run in runs])
+    return curve_of(steps, steps * _FRAMES_A_STEP, scores)

@@ -113,7 +113,7 @@ def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = No
         folders, closed = run_folders(path)
         skipped += closed
         if not folders and not closed:
-            skipped.append((path, "no run is in it, that is, no folder with config.json and eval.csv"))
+            skipped.append((path, "contains no runs (no config.json with eval.csv)"))
         for folder in folders:
             try:
                 runs.append((read or read_run)(folder))

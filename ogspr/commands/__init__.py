@@ -1,1 +1,1 @@
-"""What the subcommands of `ogspr` do; `ogspr.cli` gives them names and options."""
+"""What the subcommands of `ogspr` do; `declared` has their names and options."""

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Literal
 
 import numpy as np
 from rich.console import Console
 from rich.filesize import decimal
 
-from ogspr.agents.protocol import Policy
+from ogspr.commands.declared import Eval, Export, Play, Probe
 from ogspr.commands.video import VideoFile, filming
-from ogspr.envs import EnvOptions, ResilientEnvironment, SplitStepEnvironment, launch, trusted_task
+from ogspr.device import prepared_device
+from ogspr.envs import EnvOptions, ResilientEnvironment, launch, trusted_task
 from ogspr.errors import UserError, require_positive
 from ogspr.records.episodes import write_episodes
 from ogspr.records.files import check_writable
 from ogspr.records.run import RunFolder
-from ogspr.train.device import ready_device
-from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
+from ogspr.train.episodes import EpisodeDriver
+from ogspr.train.evaluation import Evaluation, PolicySnapshot
 from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy, save_policy
-from ogspr.types import TimeStep, UInt8Array
+from ogspr.types import Action, TimeStep, UInt8Array
 
-Which = Literal["best", "last"]
 _SIDE_BY_SIDE = 10  # environments, at most
 
 
@@ -44,24 +44,14 @@ class Source:
         return f"{self.path}: {self.task}, seed {origin.get('seed')}, agent step {origin.get('agent_steps')}"
 
 
-def evaluate(
-    path: Path,
-    *,
-    policy: Which,
-    task: str | None,
-    episodes: int,
-    seed: int,
-    workers: bool,
-    out: Path | None,
-    console: Console,
-) -> Evaluation:
+def evaluate(wanted: Eval, console: Console) -> Evaluation:
     """Plays whole episodes as in evaluation; prints every score, writes them as csv."""
-    require_positive(episodes=episodes)
-    source = open_source(path, policy, task)
-    if out is not None:
-        check_writable(out)
+    require_positive(episodes=wanted.episodes)
+    source = open_source(wanted.path, wanted)
+    if wanted.out is not None:
+        check_writable(wanted.out)
     console.print(source.text)
-    evaluation = _evaluation(source, episodes, seed, workers)
+    evaluation = _evaluation(source, wanted)
     for number, episode in enumerate(evaluation.episodes, start=1):
         fault = f"; simulator fault: {episode.fault}" if episode.fault else ""
         console.print(
@@ -71,47 +61,32 @@ def evaluate(
     scores = [episode.score for episode in evaluation.episodes]
     spread = f" +- {stdev(scores):.1f} (standard deviation)" if len(scores) > 1 else ""
     console.print(f"mean        score {fmean(scores):8.1f}{spread}")
-    if out is not None:
-        write_episodes(out, evaluation.episodes)
-        console.print(f"written     {out}")
+    if wanted.out is not None:
+        write_episodes(wanted.out, evaluation.episodes)
+        console.print(f"written     {wanted.out}")
     return evaluation
 
 
-def play(
-    path: Path,
-    *,
-    policy: Which,
-    task: str | None,
-    episodes: int,
-    seed: int,
-    grid: bool,
-    workers: bool,
-    out: Path | None,
-    console: Console,
-) -> Path:
+def play(wanted: Play, console: Console) -> Path:
     """Films whole episodes: one after the other, or side by side as tiles of one picture.
 
     Only a film that `out` names is replaced: who names none did not ask for the loss of one.
     """
-    require_positive(episodes=episodes)
-    source = open_source(path, policy, task)
-    video = out if out is not None else _default_video(path, policy)
+    require_positive(episodes=wanted.episodes)
+    source = open_source(wanted.path, wanted)
+    video = wanted.out if wanted.out is not None else _default_video(wanted)
     VideoFile.check(video)
     console.print(source.text)
-    acting = source.saved.made(ready_device())
-    start = partial(launch, source.task, options=source.options, worker=workers)
-    players = [_episode(acting, start, seed + number) for number in range(episodes)]
-    film = _film_grid if grid else _film_in_turn
-    with filming(video, beside_others=out is None) as recorder:
-        scores = film(players, source.saved.spec.frame_shape[0], recorder)
+    with filming(video, beside_others=wanted.out is None) as recorder:
+        scores = _film(source, wanted, recorder)
     console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
     console.print(f"written     {recorder.path}")
     return recorder.path
 
 
-def export(path: Path, *, policy: Which, out: Path, console: Console) -> None:
+def export(wanted: Export, console: Console) -> None:
     """Writes the policy of a run to a file: weights of encoder and policy, nothing else."""
-    saved = load_policy(find_policy(path, policy))
+    saved, out = load_policy(find_policy(wanted.path, wanted.policy)), wanted.out
     if out.suffix != ".safetensors":
         raise UserError(f"a policy file must end in .safetensors, got {out.name}.")
     save_policy(out, saved)
@@ -124,65 +99,50 @@ def _brief(value: object) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def open_source(path: Path, which: str, task: str | None) -> Source:
-    file = find_policy(path, which)
+def open_source(path: Path, wanted: Eval | Play | Probe) -> Source:
+    file = find_policy(path, wanted.policy)
     saved = load_policy(file)
-    return Source(file, saved, trusted_task(saved.origin["task"], task, file, "--task {}"), saved.env_options)
+    task = trusted_task(saved.origin["task"], wanted.task, file, "--task {}")
+    return Source(file, saved, task, saved.env_options)
 
 
-def _evaluation(source: Source, episodes: int, seed: int, workers: bool) -> Evaluation:
-    start = partial(launch, source.task, options=source.options, worker=workers)
+def _evaluation(source: Source, wanted: Eval) -> Evaluation:
+    start = partial(launch, source.task, options=source.options, worker=wanted.workers)
     environments = [
-        ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None)
-        for place in range(min(episodes, _SIDE_BY_SIDE))
+        ResilientEnvironment(partial(start, seed=wanted.seed + place), lambda _line: None)
+        for place in range(min(wanted.episodes, _SIDE_BY_SIDE))
     ]
-    evaluator = Evaluator(source.saved.made(ready_device()), environments, episodes, seed)
-    try:
-        evaluator.begin(Occasion(0, 0, source.saved.weights))
-        while True:
-            result = evaluator.advance(wait=True)
-            if result is not None:
-                return result
-    finally:
-        evaluator.close()
+    with contextlib.closing(EpisodeDriver(source.saved.build(prepared_device()), environments)) as driver:
+        played = driver.play(wanted.episodes, np.random.default_rng((wanted.seed, 0)))
+    return Evaluation(PolicySnapshot(0, 0, source.saved.weights), tuple(played))
 
 
-def _episode(policy: Policy, start: Callable[..., SplitStepEnvironment], seed: int) -> Iterator[TimeStep]:
-    """One episode, the reset's time step first; its environment lives as long."""
-    env, rng = start(seed=seed), np.random.default_rng(seed)
-    try:
-        step = env.reset()
-        yield step
-        while not step.last:
-            step = env.step(policy.act(step.observation, rng))
-            yield step
-    finally:
-        env.close()
+def _film(source: Source, wanted: Play, recorder: VideoFile) -> list[float]:
+    """Episodes with a seed of their own each: one after the other, or as tiles of one picture.
 
+    In a grid, an episode that is over stands still until the last one is.
+    """
+    policy = source.saved.build(prepared_device())
+    channels = source.saved.spec.frame_shape[0]
+    scores: list[float] = []
+    seeds = range(wanted.seed, wanted.seed + wanted.episodes)
+    for group in [seeds] if wanted.grid else [[seed] for seed in seeds]:
+        columns = int(np.ceil(np.sqrt(len(group))))
+        frames: list[UInt8Array] = [np.zeros(0, np.uint8)] * len(group)
 
-def _film_in_turn(players: Sequence[Iterator[TimeStep]], channels: int, recorder: VideoFile) -> list[float]:
-    scores = []
-    for player in players:
-        scores.append(0.0)
-        for step in player:
-            scores[-1] += step.score
-            recorder.add(step.observation[-channels:])
+        def see(
+            place: int, _action: Action | None, step: TimeStep, frames: list[UInt8Array] = frames
+        ) -> None:
+            frames[place] = step.observation[-channels:]
+
+        environments = [
+            launch(source.task, seed=seed, options=source.options, worker=wanted.workers) for seed in group
+        ]
+        with contextlib.closing(EpisodeDriver(policy, environments, see)) as driver:
+            for _ in driver.steps(len(group), np.random.default_rng(group[0])):
+                recorder.add(_tiled(frames, columns))
+            scores += [episode.score for episode in driver.episodes()]
     return scores
-
-
-def _film_grid(players: Sequence[Iterator[TimeStep]], channels: int, recorder: VideoFile) -> list[float]:
-    """Tiles; an episode that is over stands still until the last one is."""
-    columns = int(np.ceil(np.sqrt(len(players))))
-    steps = [next(player) for player in players]
-    scores = [0.0] * len(players)
-    while True:
-        recorder.add(_tiled([step.observation[-channels:] for step in steps], columns))
-        if all(step.last for step in steps):
-            return scores
-        for place, player in enumerate(players):
-            if not steps[place].last:
-                steps[place] = next(player)
-                scores[place] += steps[place].score
 
 
 def _tiled(frames: Sequence[UInt8Array], columns: int) -> UInt8Array:
@@ -192,5 +152,6 @@ def _tiled(frames: Sequence[UInt8Array], columns: int) -> UInt8Array:
     return np.concatenate(rows, 1)
 
 
-def _default_video(path: Path, which: str) -> Path:
-    return RunFolder(path).videos / f"{which}.mp4" if path.is_dir() else path.with_suffix(".mp4")
+def _default_video(wanted: Play) -> Path:
+    path = wanted.path
+    return RunFolder(path).videos / f"{wanted.policy}.mp4" if path.is_dir() else path.with_suffix(".mp4")

@@ -8,27 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
-import torch
 from rich.console import Console
 from rich.progress import Progress
 
 from ogspr.analysis.grid import PAPER_NAMES, method_names
 from ogspr.analysis.runs import checked_folders, read_settings, run_folders
 from ogspr.analysis.statistics import Estimate
-from ogspr.commands.policy import Source, Which, open_source
+from ogspr.commands.declared import Probe
+from ogspr.commands.policy import Source, open_source
+from ogspr.device import Device, configure_threads, resolve_device
 from ogspr.envs import ResilientEnvironment, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.probe.figure import draw
 from ogspr.probe.heads import HeadTraining
 from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
-from ogspr.probe.recording import Recording, Stage
-from ogspr.probe.representation import learned_representation
-from ogspr.probe.results import ProbeRow, Summary, summarise, write_rows
+from ogspr.probe.recording import Recording, Stage, learned_representation
+from ogspr.probe.results import ProbeRow, Summary, draw, summarise, write_rows
 from ogspr.records.files import check_csv
 from ogspr.records.structure import differences, plain
-from ogspr.train.device import usable_device, use_well
 from ogspr.train.execution import Execution
 from ogspr.train.graph import set_matrix_precision
 from ogspr.train.opened import OpenedRun, open_run
@@ -51,72 +48,46 @@ class Collector:
         return f"{self.method}, seed {self.seed}"
 
 
-def probe(
-    runs: Sequence[Path],
-    *,
-    collectors: Sequence[Path] | None,
-    episodes: int,
-    updates: int,
-    batch_size: int,
-    seed: int,
-    policy: Which,
-    workers: bool,
-    device: Literal["auto", "cuda", "cpu"],
-    out: Path | None,
-    task: str | None,
-    console: Console,
-) -> list[ProbeRow]:
+def probe(wanted: Probe, console: Console) -> list[ProbeRow]:
     """Trains linear predictors of the state on the frozen representations of runs, and compares their losses.
 
     Each run is probed with episodes of the collectors that have its seed, or of all where none has it. So
     `ogspr probe` on all variants and seeds does what the paper does: a run of seed 42 is probed with what
-    the policies of all variants with seed 42 have played.
-
-    Args:
-        runs: Folders of runs of one task, or folders that hold such; the newest checkpoint of each is probed.
-        collectors: The same, or policy files: who plays the episodes; None: the runs themselves.
-        episodes: Of each collector; a fifth of them is held out.
-        updates: Of each predictor.
-        batch_size: Steps in an update.
-        seed: Decides where episodes begin, which are held out, and what batches consist of.
-        policy: Which one of a collector plays.
-        workers: Run every environment in a process of its own.
-        device: Where tensors are; auto: a GPU if there is one.
-        out: A csv file for all losses; a figure is drawn beside it.
-        task: Needed where the task is code of your own: says that you trust it.
-        console: Where progress and the summary go.
+    the policies of all variants with seed 42 have played. The newest checkpoint of a run is probed.
     """
-    require_positive(updates=updates, batch_size=batch_size)
-    if episodes < FEWEST_EPISODES:
-        raise UserError(f"probing needs at least {FEWEST_EPISODES} episodes, got {episodes}.")
+    require_positive(updates=wanted.updates, batch_size=wanted.batch_size)
+    if wanted.episodes < FEWEST_EPISODES:
+        raise UserError(f"probing needs at least {FEWEST_EPISODES} episodes, got {wanted.episodes}.")
 
     def warn(text: str) -> None:
         console.print(f"warning: {text}")
 
-    folders = [folder for path in checked_folders(runs) for folder in _runs_in(path, warn)]
-    where = usable_device(device, option="--device")
-    use_well(where)
+    folders = [folder for path in checked_folders(wanted.runs) for folder in _runs_in(path, warn)]
+    device = resolve_device(wanted.device, option="--device")
+    configure_threads(device)
     set_matrix_precision(_EXECUTION.precision)
     opened = [open_run(path, warn) for path in folders]
-    playing = [folder for path in collectors for folder in _runs_in(path, warn)] if collectors else folders
+    playing = [folder for path in wanted.collectors for folder in _runs_in(path, warn)] or folders
     known = dict.fromkeys(path for path in (*folders, *playing) if path.is_dir())
     # Every change is in the name: a report may find it beside the names of other probes.
     names = method_names([read_settings(path) for path in known], most_named=_ALL)
-    players = [_collector(path, policy, task, names) for path in playing]
+    players = [_collector(path, wanted, names) for path in playing]
     _check_alike(opened, players, names)
-    if out is not None:
+    if (out := wanted.out) is not None:
         check_csv(out)
-    training = HeadTraining(updates, batch_size)
+    training = HeadTraining(wanted.updates, wanted.batch_size)
     rows: list[ProbeRow] = []
     with (
-        _environments(players[0].source, min(episodes, _SIDE_BY_SIDE), seed, workers) as environments,
+        _environments(players[0].source, wanted) as environments,
         _progress(console) as progress,
     ):
-        study = _Study(Stage(environments), episodes, training, seed, where, progress, names)
+        study = _Study(wanted, Stage(environments), training, device, progress, names)
         for group_runs, group_collectors in _groups(opened, players):
             rows += study.rows(group_runs, group_collectors)
             if out is not None:  # after each: what is found is not lost with the next one
-                write_rows(out, rows, training, episodes=episodes, seed=seed, policy=policy)
+                write_rows(
+                    out, rows, training, episodes=wanted.episodes, seed=wanted.seed, policy=wanted.policy
+                )
     summaries = summarise(rows)
     for line in _table(summaries, rows[0].task):
         console.print(line)
@@ -130,11 +101,10 @@ def probe(
 class _Study:
     """Everything that is the same for all runs and collectors."""
 
+    wanted: Probe
     stage: Stage
-    episodes: int
     training: HeadTraining
-    seed: int
-    device: torch.device
+    device: Device
     progress: Progress
     names: Mapping[Path, str]  # of the methods of runs
 
@@ -150,7 +120,10 @@ class _Study:
                 pairs.append((run, collector, score))
         bar = self.progress.add_task(f"training {2 * len(sets)} predictors", total=1.0)
         found = probe_all(
-            sets, self.training, self.seed, lambda fraction: self.progress.update(bar, completed=fraction)
+            sets,
+            self.training,
+            self.wanted.seed,
+            lambda fraction: self.progress.update(bar, completed=fraction),
         )
         return [
             _row(run, self.names[run.path], collector, score, name, loss)
@@ -159,15 +132,14 @@ class _Study:
         ]
 
     def _recordings(self, collector: Collector) -> list[Recording]:
-        bar = self.progress.add_task(f"episodes of {collector}", total=self.episodes)
-        policy = collector.source.saved.made(self.device, _EXECUTION)
-        recordings = self.stage.play(
-            policy, self.episodes, lambda over: self.progress.update(bar, completed=over)
-        )
+        episodes = self.wanted.episodes
+        bar = self.progress.add_task(f"episodes of {collector}", total=episodes)
+        policy = collector.source.saved.build(self.device, _EXECUTION)
+        recordings = self.stage.play(policy, episodes, lambda over: self.progress.update(bar, completed=over))
         if len(recordings) < FEWEST_EPISODES:
             raise UserError(
-                f"{collector}: the simulator failed at once in {self.episodes - len(recordings)} of "
-                f"{self.episodes} episodes, which leaves too few; play more."
+                f"{collector}: the simulator failed at once in {episodes - len(recordings)} of "
+                f"{episodes} episodes, which leaves too few; play more."
             )
         steps = sum(len(recording) for recording in recordings)
         score = fmean(recording.score for recording in recordings)
@@ -177,12 +149,11 @@ class _Study:
 
 
 @contextlib.contextmanager
-def _environments(
-    source: Source, count: int, seed: int, workers: bool
-) -> Iterator[list[ResilientEnvironment]]:
-    start = partial(launch, source.task, options=source.options, worker=workers)
+def _environments(source: Source, wanted: Probe) -> Iterator[list[ResilientEnvironment]]:
+    start = partial(launch, source.task, options=source.options, worker=wanted.workers)
     environments = [
-        ResilientEnvironment(partial(start, seed=seed + place), lambda _line: None) for place in range(count)
+        ResilientEnvironment(partial(start, seed=wanted.seed + place), lambda _line: None)
+        for place in range(min(wanted.episodes, _SIDE_BY_SIDE))
     ]
     try:
         yield environments
@@ -216,12 +187,12 @@ def _runs_in(path: Path, warn: Callable[[str], None]) -> list[Path]:
     for place, reason in closed:
         warn(f"{place} {reason}")
     if not found:
-        raise UserError(f"{path} is no run, and none is in it: no folder with config.json or eval.csv.")
+        raise UserError(f"{path} is not a run folder and contains none (no config.json or eval.csv).")
     return found
 
 
-def _collector(path: Path, policy: Which, task: str | None, names: Mapping[Path, str]) -> Collector:
-    source = open_source(path, policy, task)
+def _collector(path: Path, wanted: Probe, names: Mapping[Path, str]) -> Collector:
+    source = open_source(path, wanted)
     origin = source.saved.origin
     preset, seed = str(origin.get("preset", path.stem)), origin.get("seed")
     method = names.get(path, PAPER_NAMES.get(preset, preset))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from ogspr.commands.declared import Play, Quickstart
 from ogspr.commands.policy import play
 from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, run_folders, train
 from ogspr.commands.video import VideoFile
@@ -28,13 +29,13 @@ _FOLDER = Path("runs") / "quickstart"
 _FILM = "quickstart.mp4"  # the same again where `make train` runs again, not one more
 
 
-def quickstart(out: Path | None, console: Console) -> None:
+def quickstart(wanted: Quickstart, console: Console) -> None:
     """Trains the embedded default, then shows the curve and a film of the policy, and says what to type next.
 
     Of a run that is finished it shows what is there.
     """
     VideoFile.check(Path(_FILM))  # before the work, not after it
-    command = _command(out)
+    command = _command(wanted.out)
     (path,) = run_folders(command)
     folder = RunFolder(path)
     finished = _is_finished(folder, command)
@@ -52,7 +53,7 @@ def quickstart(out: Path | None, console: Console) -> None:
     if finished and film.exists():
         console.print(f"film        {film}")
     else:
-        _film(path, film, console)
+        play(Play(path=path, episodes=4, grid=True, out=film), console)
     _say_what_is_next(path, command.preset, console)
 
 
@@ -82,20 +83,6 @@ def _announce(command: TrainCommand[Any], console: Console) -> None:
     console.print(f"{TASK} from pixels on {where}: {steps} agent steps")
     length = "" if on_cpu else f" --agent-steps {steps}"
     console.print(f"the same as: ogspr train {TASK} --preset {command.preset}{length} --out {command.out}")
-
-
-def _film(path: Path, film: Path, console: Console) -> None:
-    play(
-        path,
-        policy="best",
-        task=None,
-        episodes=4,
-        seed=1_000_000,
-        grid=True,
-        workers=True,
-        out=film,
-        console=console,
-    )
 
 
 def _say_what_is_next(path: Path, preset: str, console: Console) -> None:

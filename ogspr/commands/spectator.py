@@ -8,11 +8,11 @@ from functools import partial
 from ogspr.callbacks import Callback, Evaluated
 from ogspr.records.display import Display, RunStatus
 from ogspr.train.evaluation import Evaluation
-from ogspr.train.session import Audience, Request, Run
+from ogspr.train.run import Listener, Request, Run
 from ogspr.train.signals import StopRequest
 
 
-class Spectator(Audience):
+class Spectator(Listener):
     """Passes on to a display what happens in a session."""
 
     def __init__(self, display: Display, request: Request) -> None:
@@ -32,7 +32,7 @@ class Spectator(Audience):
         spread = f"{min(scores):.1f} to {max(scores):.1f}"
         mark = ", the best so far" if best else ""
         self._display.line(
-            f"{who}evaluation at agent step {evaluation.occasion.agent_steps}: "
+            f"{who}evaluation at agent step {evaluation.snapshot.agent_steps}: "
             f"score {evaluation.mean_score:.1f} ({spread}){mark}"
         )
 
@@ -63,9 +63,9 @@ class Announcer(Spectator):
         super().evaluation(seed, evaluation, best)
         if not self._callbacks:
             return
-        occasion = evaluation.occasion
+        snapshot = evaluation.snapshot
         scores = tuple(episode.score for episode in evaluation.episodes)
-        over = Evaluated(seed, occasion.agent_steps, occasion.frames, scores, evaluation.mean_score, best)
+        over = Evaluated(seed, snapshot.agent_steps, snapshot.frames, scores, evaluation.mean_score, best)
         self._over.append(over)
 
     def round(self, runs: Sequence[Run]) -> None:

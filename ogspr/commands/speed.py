@@ -17,20 +17,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
+from ogspr.agents.agent import make_policy
 from ogspr.agents.protocol import Policy
-from ogspr.envs import SplitStepEnvironment, gl, launch
+from ogspr.commands.declared import Doctor
+from ogspr.commands.train import default_preset
+from ogspr.device import Device, best_device, configure_threads, usable_cores
+from ogspr.envs import gl, launch
 from ogspr.envs.trust import current_folder_ignored
-from ogspr.train.device import best_device, usable_cores, use_well
+from ogspr.train.episodes import EpisodeSlot
 from ogspr.train.execution import default_execution
+from ogspr.train.graph import make_accelerator
 from ogspr.train.learner import Learner, LearnerSettings, make_learners
 from ogspr.train.options import TrainOptions
-from ogspr.train.policies import make_policy
 from ogspr.train.recipes import SMALL, recipe
-from ogspr.types import TimeStep
 
+_TASK = "dmc:cheetah-run"
 _SECONDS = 8.0  # for each of the measurements
 _CAPACITY = 2_000  # steps in the replay buffer
 _UPDATE_PERIOD = 100  # agent steps over which updates are counted: some methods skip steps
@@ -67,12 +70,12 @@ class Speed:
         return episodes * self.episode_steps * self.evaluation / 3600.0
 
 
-def show_speed(task: str, preset: str, console: Console) -> Speed:
+def show_speed(wanted: Doctor, console: Console) -> Speed:
     """Measures for about a minute; prints each number, what bounds training, and how long a run takes."""
+    task, preset = wanted.task or _TASK, wanted.preset or default_preset(wanted.method)
     options, device = recipe(preset, task), best_device()
-    use_well(device)
-    execution = default_execution(device.type)
-    on_gpu = device.type == "cuda"
+    configure_threads(device)
+    execution = default_execution(device.is_gpu)
     found: dict[str, float] = {}
 
     def measure(name: str, run: Callable[[], object], steps: float, detail: str) -> None:
@@ -82,32 +85,33 @@ def show_speed(task: str, preset: str, console: Console) -> Speed:
         console.print(f"{name:<12}{_rate(found[name]):>8} steps a second   {detail}")
 
     with current_folder_ignored(), contextlib.ExitStack() as closing:
-        (player,) = _players(task, options, 1, closing)
-        spec = player.env.spec  # waits until it is built: nothing is printed for one that cannot be
-        machine = torch.cuda.get_device_name(device) if on_gpu else "no GPU"
+        (slot,) = _slots(task, options, 1, closing)
+        spec = slot.env.spec  # waits until it is built: nothing is printed for one that cannot be
+        machine = device.gpu_name or "no GPU"
         console.print(f"{task}, preset {preset}, on {usable_cores()} cores, {machine}")
         settings = LearnerSettings(options.agent, spec, _CAPACITY, device, execution)
         folder = Path(closing.enter_context(TemporaryDirectory()))
         (learner,) = make_learners(settings, [0], [folder], announce=lambda _: None)
-        loop = _Loop(player, learner, options.agent.random_steps, updates_first=on_gpu)
+        lengths: list[int] = []  # of episodes
+        loop = _Loop(slot, learner, options.agent.random_steps, lengths)
         measure("environment", loop.random_step, 1, _renderer())
         measure("policy", loop.act, 1, "one image at a time")
         loop.fill_replay()
-        if on_gpu:
+        if device.is_gpu:
             console.print("compiling the update, which takes a minute or two")
         how = f"batch size {options.agent.batch_size}, {execution.mode}, {execution.precision}"
         measure("update", loop.update, 1 / loop.updates_per_step, how)
         measure("training", loop.step, 1, "the three together, without evaluation")
         with console.status("starting the environments of an evaluation"):
-            players = _players(task, options, options.evaluation.environments, closing)
-        policy = make_policy(options.agent, spec, device, execution)
+            slots = _slots(task, options, options.evaluation.environments, closing)
+        accelerator = make_accelerator(execution, device)
+        policy = make_policy(options.agent, spec, device=device, accelerator=accelerator)
         policy.load_weights(learner.policy_weights())
-        rng = np.random.default_rng(0)
-        measure("evaluation", partial(_play_on, players, policy, rng), len(players), _side_by_side(players))
-        lengths = [length for each in (player, *players) for length in each.episodes]
-        longest = max(each.steps for each in (player, *players))
+        evaluation = _Evaluation(slots, policy, lengths)
+        measure("evaluation", evaluation.step, len(slots), _side_by_side(len(slots)))
+        longest = max(each.agent_steps for each in (slot, *slots))
         speed = Speed(**found, episode_steps=fmean(lengths) if lengths else spec.episode_steps or longest)
-    for line in conclusion(speed, options, preset, on_gpu=on_gpu):
+    for line in conclusion(speed, options, preset, on_gpu=device.is_gpu):
         console.print(line)
     return speed
 
@@ -139,8 +143,8 @@ def _renderer() -> str:
     return f"rendered by {decided.renderer} ({decided.name})" if decided else "random actions"
 
 
-def _side_by_side(players: Sequence[_Player]) -> str:
-    return f"{len(players)} environments side by side" if len(players) > 1 else "one environment"
+def _side_by_side(count: int) -> str:
+    return f"{count} environments side by side" if count > 1 else "one environment"
 
 
 def _rate(seconds: float) -> str:
@@ -154,85 +158,83 @@ def _duration(hours: float) -> str:
     return f"{hours:.1f} hours" if hours < 48.0 else f"{hours / 24:.1f} days"
 
 
-def seconds_each(run: Callable[[], object], device: torch.device) -> float:
+def seconds_each(run: Callable[[], object], device: Device) -> float:
     """Calls `run` until the time is up. The first call warms up and does not count."""
     run()
-    _wait(device)
+    device.synchronize()
     calls, start = 0, time.perf_counter()
     while not calls or time.perf_counter() - start < _SECONDS:
         run()
         calls += 1
-    _wait(device)
+    device.synchronize()
     return (time.perf_counter() - start) / calls
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-class _Player:
-    """An environment in the middle of an episode."""
-
-    def __init__(self, env: SplitStepEnvironment) -> None:
-        self.env = env
-        self.current = env.reset()
-        self.steps = 0  # in this episode
-        self.episodes: list[int] = []  # steps of those that ended
-
-    def finish_step(self) -> TimeStep:
-        """What the action led to; `current` is already the next episode's beginning, if one ended."""
-        step = self.current = self.env.finish_step()
-        self.steps += 1
-        if step.last:
-            self.episodes.append(self.steps)
-            self.current, self.steps = self.env.reset(), 0
-        return step
-
-
-def _players(
+def _slots(
     task: str, options: TrainOptions[Any], count: int, closing: contextlib.ExitStack
-) -> list[_Player]:
+) -> list[EpisodeSlot]:
     """Their processes start at the same time: each takes seconds."""
     start = partial(launch, task, options=options.env, worker=options.workers)
     envs = []
     for seed in range(count):
         envs.append(start(seed=seed))
         closing.callback(envs[-1].close)
-    return [_Player(env) for env in envs]
+    slots = [EpisodeSlot(env) for env in envs]
+    for slot in slots:
+        slot.reset()
+    return slots
 
 
-def _play_on(players: Sequence[_Player], policy: Policy, rng: np.random.Generator) -> None:
-    """A step of each, as in an evaluation."""
-    actions: Any = policy.act(np.stack([player.current.observation for player in players]), rng)
-    for player, action in zip(players, actions, strict=True):
-        player.env.begin_step(action)
-    for player in players:
-        player.finish_step()
+class _Evaluation:
+    """Steps as in an evaluation, without end."""
+
+    def __init__(self, slots: Sequence[EpisodeSlot], policy: Policy, lengths: list[int]) -> None:
+        self._slots = slots
+        self._policy = policy
+        self._lengths = lengths
+        self._carry = policy.initial_carry(len(slots))
+        self._rng = np.random.default_rng(0)
+
+    def step(self) -> None:
+        """A step of each."""
+        images = np.stack([slot.observation for slot in self._slots])
+        first = np.array([slot.first for slot in self._slots])
+        actions, self._carry = self._policy.act(images, self._carry, first, self._rng)
+        for slot, action in zip(self._slots, actions, strict=True):
+            slot.env.begin_step(action)
+        for slot in self._slots:
+            if slot.finish_step().last:
+                self._lengths.append(slot.agent_steps)
+                slot.reset()
 
 
 class _Loop:
-    """A player and a learner, in the order in which they train."""
+    """An environment and a learner, in the order in which they train."""
 
-    def __init__(self, player: _Player, learner: Learner, random_steps: int, *, updates_first: bool) -> None:
-        self._player = player
+    def __init__(self, slot: EpisodeSlot, learner: Learner, random_steps: int, lengths: list[int]) -> None:
+        self._slot = slot
         self._learner = learner
-        self._agent_steps = random_steps  # the next one is no random one
-        self._updates_first = updates_first
+        self._lengths = lengths  # of episodes that ended
+        self._agent_steps = random_steps  # the next one is not random
         self._rng = np.random.default_rng(0)
         counted = range(random_steps + 1, random_steps + 1 + _UPDATE_PERIOD)
-        self.updates_per_step = sum(map(learner.updates_due, counted)) / _UPDATE_PERIOD
-        # Of a method with several kinds of updates one of each, which is what it makes on average.
-        self.update = list(learner.phases().values())[-1]
-        learner.begin(player.current)
+        self.updates_per_step = sum(map(learner.agent.updates_due, counted)) / _UPDATE_PERIOD
+        # For methods with several kinds of updates, one of each: that is what they make on average.
+        with learner.stream():
+            *_, self._whole_update = learner.agent.phases(learner.replay).values()
+        learner.begin(slot.reset())
+
+    def update(self) -> None:
+        with self._learner.stream():
+            self._whole_update()
 
     def random_step(self) -> None:
-        action = self._player.env.spec.actions.sample(self._rng)
-        self._player.env.begin_step(action)
+        action = self._slot.env.spec.actions.sample(self._rng)
+        self._slot.env.begin_step(action)
         self._store(action)
 
     def act(self) -> None:
-        self._learner.act(self._player.current.observation, agent_steps=self._agent_steps, explore=True)
+        self._ask()()
 
     def fill_replay(self) -> None:
         """Until updates have enough to sample from."""
@@ -241,24 +243,32 @@ class _Loop:
             self.random_step()
 
     def step(self) -> None:
-        """A GPU gets its updates before the action is waited for, a CPU while the environment works."""
+        """In the order of a trainer's round."""
         self._agent_steps += 1
-        self._learner.ask(self._player.current.observation, agent_steps=self._agent_steps, explore=True)
-        updates = self._learner.updates_due(self._agent_steps)
-        if self._updates_first:
+        answer = self._ask()
+        updates = self._learner.agent.updates_due(self._agent_steps)
+        if self._learner.asynchronous:
             self._update(updates)
-        action = self._learner.action()
-        self._player.env.begin_step(action)
-        if not self._updates_first:
+        action = answer()
+        self._slot.env.begin_step(action)
+        if not self._learner.asynchronous:
             self._update(updates)
         self._store(action)
+
+    def _ask(self) -> Callable[[], Any]:
+        slot = self._slot
+        with self._learner.stream():
+            return self._learner.agent.act_async(
+                slot.observation, first=slot.first, agent_steps=self._agent_steps
+            )
 
     def _update(self, count: int) -> None:
         for _ in range(count):
             self.update()
 
     def _store(self, action: Any) -> None:
-        step = self._player.finish_step()
+        step = self._slot.finish_step()
         self._learner.add(action, step)
         if step.last:
-            self._learner.begin(self._player.current)
+            self._lengths.append(self._slot.agent_steps)
+            self._learner.begin(self._slot.reset())

@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
+from ogspr.commands.declared import Tasks
 from ogspr.envs.tasks import known_tasks
 from ogspr.errors import UserError, suggestion
 from ogspr.reference import METHOD, paper_scores
 
 
-def show_tasks(text: str, console: Console) -> None:
-    """Prints the tasks whose name contains `text`; those of the paper first in each suite."""
-    tasks, scores = known_tasks(), paper_scores()
+def show_tasks(wanted: Tasks, console: Console) -> None:
+    """Prints the tasks whose name contains a text; those of the paper first in each suite."""
+    text, tasks, scores = wanted.text, known_tasks(), paper_scores()
     shown = [name for name in tasks if text.lower() in name.lower()]
     if not shown:
         advice = suggestion(text, _in_the_form_of(text, tasks))

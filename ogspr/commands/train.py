@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import tyro
 from rich.console import Console
 
-from ogspr.agents.methods import check_revision
+from ogspr.agents.methods import check_revision, method_named
 from ogspr.callbacks import Callback, StopTraining
+from ogspr.commands.own_method import OwnMethod, own_method
 from ogspr.envs import check_task, is_own_code, trusted_task
 from ogspr.envs.trust import current_folder_ignored
-from ogspr.errors import UserError
+from ogspr.errors import RunsFailed, UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.structure import changed
@@ -28,7 +29,7 @@ from ogspr.train.run_config import read_config
 from ogspr.train.signals import Stopped, StopRequest
 
 if TYPE_CHECKING:
-    from ogspr.train.session import Request, Run
+    from ogspr.train.run import Run
 
 ConfigT = TypeVar("ConfigT")
 DEFAULT_PRESET = "ogspr"
@@ -36,7 +37,7 @@ DEFAULT_PRESET = "ogspr"
 
 @dataclass(frozen=True)
 class TrainCommand(Generic[ConfigT]):
-    """What `ogspr train` was asked for."""
+    """Train an agent: one command starts a run, the same one goes on with it."""
 
     options: Annotated[TrainOptions[ConfigT], tyro.conf.arg(name="")]
     """Everything that decides how the run goes."""
@@ -46,6 +47,7 @@ class TrainCommand(Generic[ConfigT]):
     """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr.
     Those are as-written, ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only and
     anonmethod."""
+    method: OwnMethod = None
     seeds: tuple[int, ...] = (0,)
     """One run for each, side by side on one device."""
     out: Path | None = None
@@ -59,8 +61,14 @@ class TrainCommand(Generic[ConfigT]):
     quiet: bool = False
     """Say only what goes wrong."""
 
+    def run(self, console: Console) -> int:
+        train(self, console)
+        return 0
 
-def defaults(task: str, preset: str | None, config: Path | None, resume: Path | None) -> TrainCommand[Any]:
+
+def defaults(
+    task: str, preset: str | None, config: Path | None, resume: Path | None, method: str | None = None
+) -> TrainCommand[Any]:
     """What holds where the command line says nothing: of a run, or of a preset and a file.
 
     Its task is that of the run, else `task`, else that of the file; whether a file may, `with_task` decides.
@@ -70,19 +78,24 @@ def defaults(task: str, preset: str | None, config: Path | None, resume: Path | 
             raise UserError("--resume goes on with the settings of the run; leave --config out.")
         return _of_run(resume)
     given = _settings_file(config) if config is not None else _SettingsFile()
-    name = preset or given.preset or DEFAULT_PRESET
+    name = preset or given.preset or default_preset(method)
     task = task or given.task
     options = changed(recipe(name, task), given.options, str(config))
     return TrainCommand(options, task=task, preset=name, seeds=given.seeds, config=config)
 
 
+def default_preset(method: str | None) -> str:
+    """Who names a method of their own and no preset means that method."""
+    return own_method(method).presets[0] if method is not None else DEFAULT_PRESET
+
+
 def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
     """The command with the task of its run or file, unless that is code which only the file has named."""
     if command.resume is not None:
-        how = f"ogspr train {{}} --resume {command.resume}"
+        how = f"ogspr train {{}}{_method_words(command)} --resume {command.resume}"
         return replace(command, task=trusted_task(default, command.task or None, command.resume, how))
     if command.config is not None and not command.task and default:
-        how = f"ogspr train {{}} --config {command.config}"
+        how = f"ogspr train {{}}{_method_words(command)} --config {command.config}"
         return replace(command, task=trusted_task(default, None, command.config, how))
     return command
 
@@ -91,7 +104,8 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
     """Trains to the end, or until somebody stops it; the runs as they ended."""
     _check(command)
     from ogspr.commands.spectator import Announcer
-    from ogspr.train.session import Request, Session
+    from ogspr.train.run import Request
+    from ogspr.train.session import Session
 
     request = Request(
         command.task,
@@ -117,7 +131,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
                     raise
                 if not isinstance(announcer.error, StopTraining):
                     raise announcer.error from None
-                display.line(f"stopped by a callback; {_how_to_go_on(request)}")
+                display.line(f"stopped by a callback; {_how_to_go_on(command)}")
                 runs = announcer.runs
         if session.failed:
             raise RunsFailed("; ".join(session.failed))
@@ -126,7 +140,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
                 display.line(f"{run.folder.path} is done: {_scores(run)}")
         announcer.end(runs)
     except Stopped as stopped:
-        display.line(f"stopped by {stopped}; {_how_to_go_on(request)}")
+        display.line(f"stopped by {stopped}; {_how_to_go_on(command)}")
         raise
     finally:
         display.close()
@@ -155,13 +169,9 @@ def _check(command: TrainCommand[Any]) -> None:
     check_task(command.task, command.options.env)
     if not command.seeds or len(set(command.seeds)) != len(command.seeds):
         given = ", ".join(map(str, command.seeds)) or "none"
-        raise UserError(f"--seeds needs one number or several different ones, got {given}.")
+        raise UserError(f"--seeds needs one or more distinct integers, got {given}.")
     if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
         raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
-
-
-class RunsFailed(Exception):
-    """Some runs could not go on; the others are done."""
 
 
 def run_folders(command: TrainCommand[Any]) -> list[Path]:
@@ -173,13 +183,17 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
     return [base / f"seed-{seed}" for seed in command.seeds]
 
 
-def _how_to_go_on(request: Request) -> str:
-    begun = [path for path in request.folders if RunFolder(path).exists]
+def _how_to_go_on(command: TrainCommand[Any]) -> str:
+    begun = [path for path in run_folders(command) if RunFolder(path).exists]
     if not begun:
         return "nothing had begun yet."
-    own_code = f"{request.task} " if is_own_code(request.task) else ""
-    commands = "\n".join(f"    ogspr train {own_code}--resume {path}" for path in begun)
+    own_code = (f" {command.task}" if is_own_code(command.task) else "") + _method_words(command)
+    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in begun)
     return f"everything is saved. The same command goes on from here, or:\n{commands}"
+
+
+def _method_words(command: TrainCommand[Any]) -> str:
+    return f" --method {command.method}" if command.method is not None else ""
 
 
 def _scores(run: Run) -> str:
@@ -213,7 +227,8 @@ def _settings_file(path: Path) -> _SettingsFile:
     """TOML or JSON; the config.json of a run will do."""
     content = read_json(path) if path.suffix == ".json" else _toml(path)
     if isinstance(content.get("options"), dict):  # of a run: what else is in it belongs to that run alone
-        check_revision(str(content.get("method")), content, str(path))
+        if "method" in content:
+            check_revision(method_named(str(content["method"]), str(path)).name, content, str(path))
         content = {name: content[name] for name in ("task", "preset") if name in content} | content["options"]
     about = {name: content.pop(name) for name in ("task", "preset", "seeds") if name in content}
     return replace(changed(_SettingsFile(), about, str(path)), options=content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +13,7 @@ from ogspr.envs.options import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.protocol import Environment, SplitStepEnvironment
 from ogspr.envs.tasks import known_tasks
-from ogspr.envs.trust import can_be_found, hidden, trust
+from ogspr.envs.trust import can_be_found, hidden, import_named
 from ogspr.envs.worker import InProcess, WorkerEnvironment
 from ogspr.errors import UserError, unknown
 
@@ -60,8 +59,8 @@ def check_task(name: str, options: EnvOptions | None = None) -> None:
     suite, rest = _parts(name)
     if suite in _SUITES:
         _SUITES[suite].check(rest, options or EnvOptions())
-    else:
-        _check_module(suite)
+    elif not can_be_found(suite):
+        raise _unknown_module(suite)
 
 
 def launch(
@@ -136,32 +135,19 @@ def _from_factory(module_name: str, factory_name: str, seed: int, options: EnvOp
 
 
 def _find_factory(module_name: str, factory_name: str) -> Callable[..., Any]:
-    _check_module(module_name)
-    package = module_name.partition(".")[0]
-    trust(package)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):
-            raise UserError(f"{module_name} needs the module {error.name}, which is not installed.") from None
-        raise _unknown_module(module_name) from None
+    module = import_named(module_name)
+    if module is None:
+        raise _unknown_module(module_name)
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         callables = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        raise unknown(f"factory in {module_name}", factory_name, callables, hint=hidden(package))
+        raise unknown(f"factory in {module_name}", factory_name, callables, hint=hidden(module_name))
     return factory  # type: ignore[no-any-return]
-
-
-def _check_module(name: str) -> None:
-    """Looks for the module, or for the package it is in, and executes nothing."""
-    parts = name.split(".")
-    if not all(part.isidentifier() for part in parts) or not can_be_found(parts[0]):
-        raise _unknown_module(name)
 
 
 def _unknown_module(name: str) -> UserError:
     file = PurePath(name)
-    if "/" not in name and (elsewhere := hidden(name.partition(".")[0])):
+    if "/" not in name and (elsewhere := hidden(name)):
         hint = elsewhere
     elif file.suffix == ".py":
         hint = f"A file of your own goes by its module: {'.'.join(file.with_suffix('').parts)}:factory."

@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from ogspr.errors import UserError
 
@@ -78,15 +80,32 @@ def trust(package: str) -> None:
         sys.path.append(folder)
 
 
-def can_be_found(package: str) -> bool:
-    """Whether something of that name is installed or in the current folder; nothing is executed for it."""
+def can_be_found(module: str) -> bool:
+    """Whether it or its package is installed or in the current folder; nothing is executed for it."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        return False
+    package = module.partition(".")[0]
     if package in sys.modules or _known_to_python(package) is not None:
         return True
     return _in_current_folder(package) is not None
 
 
-def hidden(package: str) -> str:
+def import_named(name: str) -> ModuleType | None:
+    """The module that a user has named; None if there is none of that name."""
+    if not can_be_found(name):
+        return None
+    trust(name.partition(".")[0])
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise UserError(f"{name} needs the module {error.name}, which is not installed.") from None
+        return None
+
+
+def hidden(module: str) -> str:
     """A sentence where the current folder has such a module and Python finds another one first; else none."""
+    package = module.partition(".")[0]
     first, here = _known_to_python(package), _in_current_folder(package)
     if first is None or here is None or first.origin in (None, here.origin):
         return ""

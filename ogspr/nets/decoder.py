@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ogspr.nets.mlp import SpectralLinear, missing_width
-from ogspr.nets.weights import orthogonal
+from ogspr.nets.mlp import SpectralLinear, missing_width, orthogonal
 
 _DOUBLINGS = 3
 _KERNEL = 6  # of the layers that double

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.errors import UserError
-from ogspr.nets.mlp import Linear, normalised
-from ogspr.nets.weights import Initialise, xavier
+from ogspr.nets.mlp import Initialise, Linear, normalised, xavier
 from ogspr.ops import first_layer
 
 _LATER_STRIDES = (2, 2, 1)

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons of the MR.Q kind: LayerNorm without learned scale and shift.
+"""Dense layers, initial weights, and perceptrons of the MR.Q kind: LayerNorm without learned scale and shift.
 
 Dense layers leave autocast: they compute in float32, on a GPU with products in TF32 unless that is forbidden.
 Rounded to bf16 they made more than half of the error of gradients while learning began.
@@ -6,6 +6,7 @@ Rounded to bf16 they made more than half of the error of gradients while learnin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import cast
@@ -14,7 +15,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ogspr.nets.weights import Initialise, xavier
+# --- initial weights; biases begin at zero everywhere --------------------------------------------------
+
+
+Initialise = Callable[[Tensor, Tensor], None]
+"""Fills weight and bias of one layer, in place."""
+
+
+def xavier(weight: Tensor, bias: Tensor) -> None:
+    """Xavier-uniform with the gain of ReLU."""
+    nn.init.xavier_uniform_(weight, nn.init.calculate_gain("relu"))
+    nn.init.zeros_(bias)
+
+
+def orthogonal(weight: Tensor, bias: Tensor) -> None:
+    """Rows or columns, whichever are fewer, become orthogonal: of length 1, in convolutions of sqrt 2."""
+    nn.init.orthogonal_(weight, 1.0 if weight.ndim == 2 else math.sqrt(2.0))
+    nn.init.zeros_(bias)
+
+
+# --- layers --------------------------------------------------------------------------------------------
+
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -1,12 +1,54 @@
-"""Losses and targets of the actor and the critic that are not returns."""
+"""Equations of actors and critics: returns, targets, losses, noise on actions."""
 
 from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ogspr.ops.reduction import Reduction
+from ogspr.types import Reduction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# --- returns and targets -------------------------------------------------------------------------------
+
+
+def survival(terminated: Tensor) -> Tensor:
+    """(B, n) flags of terminal transitions -> (B, n + 1): 1 while no earlier transition was terminal."""
+    going_on = torch.cumprod(1.0 - terminated, dim=1)
+    return torch.cat((torch.ones_like(going_on[:, :1]), going_on), dim=1)
+
+
+def n_step_return(rewards: Tensor, alive: Tensor, discount: float) -> Tensor:
+    """R_t = sum_i gamma^i r_{t+i} (eq. 6), ended by a terminal: (B, n), (B, n + 1) -> (B,)."""
+    steps = rewards.shape[1]
+    discounts = discount ** torch.arange(steps, dtype=rewards.dtype, device=rewards.device)
+    return (rewards * alive[:, :steps] * discounts).sum(1)
+
+
+def value_target(
+    short_return: Tensor,
+    next_values: Tensor,
+    alive: Tensor,
+    discount: float,
+    scale: Tensor | float = 1.0,
+    next_scale: Tensor | float = 1.0,
+) -> Tensor:
+    """y = R_t + gamma^n min_j Q'_j (eq. 3) in units of `scale`: (B,), (2, B), (B, n + 1) -> (B,).
+
+    Q' was learned in units of `next_scale`. Both are 1 unless rewards are scaled.
+    """
+    steps = alive.shape[1] - 1
+    bootstrap = alive[:, -1] * discount**steps * next_values.amin(0) * next_scale
+    return (short_return + bootstrap) / scale
+
+
+# --- losses, and priorities ----------------------------------------------------------------------------
 
 
 def value_loss(values: Tensor, target: Tensor, reduction: Reduction) -> Tensor:
@@ -44,3 +86,20 @@ def gumbel(uniforms: Tensor) -> Tensor:
     """Standard Gumbel noise from numbers in [0, 1)."""
     tiny = torch.finfo(uniforms.dtype).tiny
     return -torch.log(-torch.log(uniforms.clamp(min=tiny, max=1.0 - torch.finfo(uniforms.dtype).eps)))
+
+
+# --- noise of DrQ-v2, a truncated normal ---------------------------------------------------------------
+
+
+_MARGIN = 1e-6  # actions keep this much distance from -1 and 1
+
+
+def truncated_normal(mean: Tensor, scale: Tensor, normals: Tensor, limit: float = math.inf) -> Tensor:
+    """mean + clip(scale * epsilon, -limit, limit), clamped into (-1, 1): (N, A), (), (N, A) -> (N, A).
+
+    The gradient passes the clamp as if it were not there: a mean beside the border is still told to come
+    back when its noise reaches beyond.
+    """
+    noisy = mean + (scale * normals).clamp(-limit, limit)
+    inside = noisy.clamp(-1.0 + _MARGIN, 1.0 - _MARGIN)
+    return inside.detach() + (noisy - noisy.detach())

@@ -1,13 +1,4 @@
-"""How much of the simulator's state a linear predictor finds in representations (the paper's Table 7).
-
-Two predictors for each set of episodes: the state x_t from the latent state h_t, and the next state x_{t+1}
-from the state-action representation z_t. Both are trained on some episodes and judged on others: neighbours
-in an episode are so alike that single steps held out would say little.
-
-Targets are normalised by running statistics over the episodes that are trained on. All of these are known
-before the first update, so the statistics after the last episode serve for all targets; the held-out
-episodes have no part in them.
-"""
+"""Linear probing: from episodes to the losses of linear predictors on frozen representations."""
 
 from __future__ import annotations
 
@@ -19,13 +10,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ogspr.agents.protocol import Representation
+from ogspr.agents.acting import FrozenRepresentation
 from ogspr.analysis.probing import NEXT_STATE, STATE
 from ogspr.errors import UserError
 from ogspr.probe.heads import Examples, HeadTraining, LinearHeads, train_heads
-from ogspr.probe.normalisation import RunningMoments
 from ogspr.probe.recording import Recording
 from ogspr.types import Float64Array
+
+_STILL = 1e-8  # a variance below this is rounding: such a number has no scale of its own
+
+
+class RunningMoments:
+    """Mean and variance of every dimension over all that it was shown, without keeping it.
+
+    Batches are merged as in Chan, Golub and LeVeque (1979): exact for any way of cutting up the stream, and
+    sound where the mean is large beside the spread.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.count = 0
+        self.mean: Float64Array = np.zeros(size)
+        self._squares: Float64Array = np.zeros(size)  # summed squared distances from the mean
+
+    @property
+    def variance(self) -> Float64Array:
+        """Of the numbers seen, dividing by their count; zero before the first."""
+        return self._squares / max(self.count, 1)
+
+    def add(self, batch: Float64Array) -> None:
+        """(N, size)"""
+        if not len(batch):
+            return
+        together = self.count + len(batch)
+        batch_mean = batch.mean(0)
+        offset = batch_mean - self.mean
+        self._squares += ((batch - batch_mean) ** 2).sum(0) + offset**2 * self.count * len(batch) / together
+        self.mean += offset * len(batch) / together
+        self.count = together
+
+    def normalised(self, values: Float64Array) -> Float64Array:
+        """Centred, and in units of the standard deviation.
+
+        A dimension that has not moved so far is only centred: divided by next to nothing, its first movement
+        (a contact sensor's, say) would outweigh everything else.
+        """
+        variance = self.variance
+        scale = np.sqrt(np.where(variance > _STILL, variance, 1.0))
+        normalised: Float64Array = (values - self.mean) / scale
+        return normalised
+
+
+# --- probing -------------------------------------------------------------------------------------------
+
 
 FEWEST_EPISODES = 2  # one to learn from, one to be judged by
 _HELD_OUT = 0.2  # of the episodes
@@ -59,7 +95,7 @@ class Loss:
         return self.held_out / self.dimensions
 
 
-def encoded(representation: Representation, recording: Recording) -> EncodedEpisode:
+def encoded(representation: FrozenRepresentation, recording: Recording) -> EncodedEpisode:
     """Every step of an episode, in parts that fit into memory."""
     steps = len(recording)
     parts = [

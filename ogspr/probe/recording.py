@@ -1,16 +1,21 @@
-"""Episodes of a trained policy: what it saw, what it did, and the state the simulator was in."""
+"""What is probed: episodes of a trained policy, and the frozen representations of trained runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from ogspr.agents.acting import FrozenRepresentation
+from ogspr.agents.agent import make_representation
 from ogspr.agents.protocol import Policy
+from ogspr.device import Device
 from ogspr.envs import SplitStepEnvironment
 from ogspr.errors import UserError
-from ogspr.train.learner import finite
+from ogspr.train.episodes import EpisodeDriver, in_turn
+from ogspr.train.opened import OpenedRun
+from ogspr.train.state_file import as_tensors
 from ogspr.types import Action, EnvSpec, Float64Array, TimeStep, UInt8Array
 
 
@@ -43,29 +48,23 @@ def record(
 ) -> list[Recording]:
     """Plays whole episodes side by side, in an order that does not depend on who was first.
 
-    An episode whose simulator failed at its first step holds nothing, and is left out.
+    An episode whose simulator failed at its first step is empty, and is dropped.
 
     Args:
-        policy: Acts for all environments at once, without noise.
+        policy: Acts for all environments at once, as in evaluation.
         environments: They share the episodes out in turn.
         episodes: How many, at least as many as environments.
         report: Told after every step how many episodes are over.
     """
-    rng = np.random.default_rng(0)
-    share, more = divmod(episodes, len(environments))
-    seats = [_Seat(env, share + (place < more)) for place, env in enumerate(environments)]
-    while playing := [seat for seat in seats if seat.remaining]:
-        # For all, also for those that are done: a fixed number is what makes acting fast.
-        actions = finite(policy.act(np.stack([seat.step.observation for seat in seats]), rng))
-        for seat, action in zip(seats, actions, strict=True):
-            if seat.remaining:
-                seat.begin_step(action)
-        for seat in playing:
-            seat.finish_step()
-        report(episodes - sum(seat.remaining for seat in seats))
-    most = max(len(seat.done) for seat in seats)
-    in_turn = [seat.done[turn] for turn in range(most) for seat in seats if turn < len(seat.done)]
-    return [recording for recording in in_turn if len(recording)]
+    tapes = [_Tape(env.spec) for env in environments]
+
+    def listen(place: int, action: Action | None, step: TimeStep) -> None:
+        tapes[place].add(action, step)
+
+    driver = EpisodeDriver(policy, environments, listen)
+    for _ in driver.steps(episodes, np.random.default_rng(0)):
+        report(driver.episodes_over)
+    return [recording for recording in in_turn([tape.done for tape in tapes]) if len(recording)]
 
 
 class Stage:
@@ -96,47 +95,56 @@ class Stage:
         return record(policy, self._environments, episodes, report)
 
 
-@dataclass
-class _Seat:
-    """One environment, and the episodes that it plays one after the other."""
+class _Tape:
+    """Records what happens in one environment."""
 
-    env: SplitStepEnvironment
-    remaining: int
-    done: list[Recording] = field(default_factory=list)
-    step: TimeStep = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._begin()
-
-    def begin_step(self, action: Action) -> None:
-        self._actions.append(action)
-        self.env.begin_step(action)
-
-    def finish_step(self) -> None:
-        self.step = self.env.finish_step()
-        self._frames.append(self.step.observation[-self.env.spec.frame_shape[0] :])
-        self._proprioception.append(self.step.proprioception)
-        self._score += self.step.score
-        if self.step.last:
-            self.done.append(self._recording())
-            self.remaining -= 1
-            if self.remaining:
-                self._begin()
-
-    def _begin(self) -> None:
-        spec = self.env.spec
-        self.step = self.env.reset()
-        self._frames = list(self.step.observation.reshape(spec.frame_stack, *spec.frame_shape))
+    def __init__(self, spec: EnvSpec) -> None:
+        self.done: list[Recording] = []
+        self._spec = spec
+        self._frames: list[UInt8Array] = []
         self._actions: list[Action] = []
-        self._proprioception = [self.step.proprioception]
+        self._proprioception: list[Float64Array] = []
         self._score = 0.0
 
-    def _recording(self) -> Recording:
-        # Where the simulator failed, nobody knows the state that the last action led to.
-        steps = len(self._actions) - bool(self.step.fault)
+    def add(self, action: Action | None, step: TimeStep) -> None:
+        spec = self._spec
+        if action is None:
+            self._frames = list(step.observation.reshape(spec.frame_stack, *spec.frame_shape))
+            self._actions, self._proprioception, self._score = [], [step.proprioception], 0.0
+            return
+        self._actions.append(action)
+        self._frames.append(step.observation[-spec.frame_shape[0] :])
+        self._proprioception.append(step.proprioception)
+        self._score += step.score
+        if step.last:
+            self.done.append(self._recording(step))
+
+    def _recording(self, last: TimeStep) -> Recording:
+        # If the simulator failed, the state that the last action led to is not known.
+        steps = len(self._actions) - bool(last.fault)
         return Recording(
-            frames=np.stack(self._frames[: self.env.spec.frame_stack + steps - 1]),
+            frames=np.stack(self._frames[: self._spec.frame_stack + steps - 1]),
             actions=np.array(self._actions[:steps]),
             proprioception=np.stack(self._proprioception[: steps + 1]),
             score=self._score,
         )
+
+
+# --- representations -----------------------------------------------------------------------------------
+
+
+def learned_representation(run: OpenedRun, spec: EnvSpec, device: Device) -> FrozenRepresentation:
+    """Frozen, as it is in the checkpoint; a UserError where that is of other networks."""
+    try:
+        tensors = as_tensors(run.checkpoint.state()["learner"]["tensors"])
+        found = make_representation(run.options.agent, spec, tensors, device=device)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{run.checkpoint.path} does not fit the settings of its run: {error}; probe another run."
+        ) from None
+    if found is None:
+        raise UserError(
+            f"{run.path}: the method {run.config.method} has no representation to probe; "
+            "it can collect for others (--collectors)."
+        )
+    return found

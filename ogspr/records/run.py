@@ -52,8 +52,8 @@ class RunFolder:
         if self.exists:
             return
         below = sorted(config.parent for config in self.path.glob("*/config.json"))
-        advice = f"did you mean {below[0]}?" if below else "give the folder of a run."
-        raise UserError(f"{self.path} is no run: it has no config.json; {advice}")
+        advice = f"; did you mean {below[0]}?" if below else ". Pass the folder of a run."
+        raise UserError(f"{self.path} is not a run folder (no config.json){advice}")
 
     @property
     def has_results(self) -> bool:

@@ -13,26 +13,29 @@ from every slot whose stack the frame belonged to.
 A lost life is a terminal whose episode goes on: what comes after it are starts like any other, and their
 stacks reach back over it.
 
+Windows across episodes need none of that: any run of stored slots will do, and an age of 0 marks where an
+episode begins.
+
 Bookkeeping is done on the host, where it is cheap; what changed travels in one packet per step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.ops.returns import survival
+from ogspr.device import Device
 from ogspr.ops.sampling import draw_proportional
-from ogspr.replay.frames import allocate_frames
+from ogspr.ops.values import survival
 from ogspr.replay.packet import Packet, PacketLayout, PacketQueue, Procedure
 from ogspr.replay.prefetch import Prefetcher
-from ogspr.replay.shape import ReplayShape
-from ogspr.types import Place, TimeStep, Window
+from ogspr.replay.storage import ReplayShape, allocate_frames
+from ogspr.types import Draw, Place, TimeStep, Window
 
 Wrapped = Callable[..., Any]
 
@@ -59,20 +62,20 @@ class Replay:
     def __init__(
         self,
         shape: ReplayShape,
-        device: torch.device,
+        device: Device,
         accelerate: Callable[[Wrapped], Wrapped] = unwrapped,
         place: Place = "device",
         record: Callable[[Procedure], Procedure] = unrecorded,
     ) -> None:
         self.shape = shape
-        self.device = device
-        capacity = shape.capacity
-        self.frames = allocate_frames(shape, device, place)
-        self.numbers = torch.zeros(capacity, shape.numbers_a_step, device=device)
-        self.age = torch.zeros(capacity, dtype=torch.int32, device=device)
-        self.reach = torch.zeros(capacity, dtype=torch.int32, device=device)
-        self.priority = torch.zeros(capacity, device=device)
-        self.largest_priority = torch.ones((), device=device)
+        capacity, where = shape.capacity, device.torch
+        self.frames = allocate_frames(shape, where, place)
+        self.numbers = torch.zeros(capacity, shape.numbers_a_step, device=where)
+        self.age = torch.zeros(capacity, dtype=torch.int32, device=where)
+        self.reach = torch.zeros(capacity, dtype=torch.int32, device=where)
+        self.priority = torch.zeros(capacity, device=where)
+        self.largest_priority = torch.ones((), device=where)
+        self.count = torch.zeros((), dtype=torch.int64, device=where)  # observations stored so far
         self._age: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
         self._reach: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
         self._starts = np.zeros(shape.longest_horizon + 1, np.int64)  # valid starts for each horizon
@@ -80,7 +83,7 @@ class Replay:
         self._open = False  # an episode is being recorded
         self._packets = PacketQueue(PacketLayout.of(shape), device, self._store, record)
         self._draw_window = accelerate(draw_window)
-        self._prefetcher = Prefetcher(self._draw, device) if place == "pinned" else None
+        self._prefetcher = Prefetcher(self._draw, where) if place == "pinned" else None
 
     def begin(self, first: TimeStep) -> None:
         """The first observation of an episode; a stack repeats its frame, as environments do."""
@@ -110,15 +113,17 @@ class Replay:
         self._send(slot, step, written=left, numbers=numbers, changes=changes)
         self._open = not step.last
 
-    def valid_starts(self, horizon: int) -> int:
+    def valid_starts(self, horizon: int, *, across_episodes: bool = False) -> int:
         """How many windows of `horizon` steps can be drawn."""
+        if across_episodes:
+            return max(0, min(self._written, self.shape.capacity) - horizon)
         return int(self._starts[horizon])
 
-    def draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        """B windows by priority for each (horizon, (B,) float64 numbers in [0, 1))."""
+    def draw(self, wanted: Sequence[tuple[Draw, Tensor]]) -> list[Window]:
+        """B windows for each draw and its (B,) float64 numbers in [0, 1)."""
         return self._prefetcher.next(wanted) if self._prefetcher else self._draw(wanted)
 
-    def peek(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+    def peek(self, wanted: Sequence[tuple[Draw, Tensor]]) -> list[Window]:
         """Windows as `draw` gives them, without a trace; not compiled for their number."""
         return self._windows(draw_window, wanted)
 
@@ -197,20 +202,22 @@ class Replay:
         self._starts[1:] = [(self._reach >= horizon).sum() for horizon in range(1, len(self._starts))]
         for name in ("age", "reach", "priority", "largest_priority"):
             getattr(self, name).copy_(state[name])
+        self.count.fill_(self._written)
         if self._prefetcher:
             self._prefetcher.load_state_dict(state["prefetched"])
 
     def _slots(self, first: int, end: int) -> Tensor:
         return torch.arange(first, end, device=self.numbers.device) % self.shape.capacity
 
-    def _draw(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+    def _draw(self, wanted: Sequence[tuple[Draw, Tensor]]) -> list[Window]:
         return self._windows(self._draw_window, wanted)
 
-    def _windows(self, draw: Wrapped, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
-        stored = (self.frames, self.numbers, self.age, self.reach, self.priority)
-        return [
-            Window(*draw(stored, horizon, self.shape.frame_stack, uniforms)) for horizon, uniforms in wanted
-        ]
+    def _windows(self, run: Wrapped, wanted: Sequence[tuple[Draw, Tensor]]) -> list[Window]:
+        frame_stack = self.shape.frame_stack
+        if frame_stack > 1 and any(draw.across_episodes for draw, _ in wanted):
+            raise ValueError(f"windows across episodes need a frame stack of one, not {frame_stack}")
+        stored = Stored(self.frames, self.numbers, self.age, self.reach, self.priority, self.count)
+        return [Window(*run(stored, draw, frame_stack, uniforms)) for draw, uniforms in wanted]
 
     def _check(self, step: TimeStep) -> None:
         """Before anything is noted: a step that does not fit leaves the replay as it was."""
@@ -259,35 +266,71 @@ class Replay:
         self, slot: int, step: TimeStep, written: int, numbers: npt.NDArray[Any], changes: dict[int, int]
     ) -> None:
         frame = step.observation[-self.shape.frame_shape[0] :]
-        self._packets.send(slot, int(self._age[slot]), frame, written, numbers, changes)
+        self._packets.send(slot, int(self._age[slot]), frame, written, self._written, numbers, changes)
 
     def _store(self, packet: Packet) -> None:
+        self.count.copy_(packet.total[0])
         self.frames.index_copy_(0, packet.slot, packet.frame[None])
         self.numbers.index_copy_(0, packet.written, packet.numbers[None])
         self.age.index_copy_(0, packet.slot, packet.age)
         self.reach.index_copy_(0, packet.changed, packet.reach)
-        self.priority.index_copy_(0, packet.written, self.largest_priority[None])
+        # A step counts as new when its outcome comes in; what an episode ends with waits for none.
+        for slot in (packet.slot, packet.written):
+            self.priority.index_copy_(0, slot, self.largest_priority[None])
+
+
+class Stored(NamedTuple):
+    """What a replay holds, slot by slot, and how many observations it was given."""
+
+    frames: Tensor
+    numbers: Tensor
+    age: Tensor
+    reach: Tensor
+    priority: Tensor
+    total: Tensor  # 0-d
 
 
 def draw_window(
-    stored: tuple[Tensor, ...], horizon: int, frame_stack: int, uniforms: Tensor
-) -> tuple[Tensor, ...]:
-    """The fields of a Window, starts drawn in proportion to priority among those that reach far enough."""
-    frames, _, _, reach, priority = stored
-    starts = draw_proportional(torch.where(reach >= horizon, priority, 0.0), uniforms)
-    return starts, frames, *window_at(stored, starts, horizon, frame_stack)
+    stored: Stored, draw: Draw, frame_stack: int, uniforms: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The fields of a Window, whose starts are drawn among those that the draw allows."""
+    allowed = in_a_run(stored, draw.horizon) if draw.across_episodes else stored.reach >= draw.horizon
+    weights = stored.priority if draw.by_priority else torch.ones_like(stored.priority)
+    starts = draw_proportional(torch.where(allowed, weights, 0.0), uniforms)
+    found = (run_at if draw.across_episodes else window_at)(stored, starts, draw.horizon, frame_stack)
+    return starts, stored.frames, *found, stored.priority[starts]
+
+
+def in_a_run(stored: Stored, horizon: int) -> Tensor:
+    """Which slots are followed by `horizon` more that were stored after them: (slots,)."""
+    slots = torch.arange(len(stored.age), device=stored.age.device)
+    # The slot that comes next holds the oldest observation, so this is how many were stored after each slot.
+    later = (stored.total - 1 - slots) % len(slots)
+    return (later >= horizon) & (later < stored.total)
 
 
 def window_at(
-    stored: tuple[Tensor, ...], starts: Tensor, horizon: int, frame_stack: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows, actions, rewards and survival of the windows that begin at `starts`."""
-    frames, numbers, age, _, _ = stored
-    capacity = frames.shape[0]
+    stored: Stored, starts: Tensor, horizon: int, frame_stack: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Rows, actions, rewards, survival and first observations of windows within episodes."""
+    capacity = stored.frames.shape[0]
+    age = stored.age[starts].long()[:, None]
     # Before its first frame an episode repeats it: offsets are cut off at minus the age.
     offsets = torch.arange(1 - frame_stack, horizon + 1, device=starts.device)
-    offsets = torch.maximum(offsets, -age[starts].long()[:, None])
-    rows = (starts[:, None] + offsets) % capacity
+    rows = (starts[:, None] + torch.maximum(offsets, -age)) % capacity
     ahead = (starts[:, None] + torch.arange(horizon, device=starts.device)) % capacity
-    steps = numbers[ahead]
-    return rows, steps[:, :, :-2], steps[:, :, -2], survival(steps[:, :, -1])
+    steps = stored.numbers[ahead]
+    first = age + torch.arange(horizon + 1, device=starts.device) == 0
+    return rows, steps[:, :, :-2], steps[:, :, -2], survival(steps[:, :, -1]), first
+
+
+def run_at(
+    stored: Stored, starts: Tensor, horizon: int, frame_stack: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The same of windows across episodes, with a frame stack of one."""
+    rows = (starts[:, None] + torch.arange(horizon + frame_stack, device=starts.device)) % len(stored.age)
+    first = stored.age[rows] == 0
+    # No step leads from the last observation of an episode to the first one of the next.
+    steps = torch.where(first[:, 1:, None], 0.0, stored.numbers[rows[:, :-1]])
+    alive = torch.cat((torch.ones_like(steps[:, :1, -1]), 1.0 - steps[:, :, -1]), 1)
+    return rows, steps[:, :, :-2], steps[:, :, -2], alive, first

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.replay.shape import ReplayShape
+from ogspr.device import Device
+from ogspr.replay.storage import ReplayShape
 
 _IN_FLIGHT = 2  # packets that may be under way before the host waits for the oldest
 _WORD = 8
@@ -26,6 +27,7 @@ class Packet(NamedTuple):
     numbers: Tensor  # (action + reward + terminal flag,) for the slot `written`
     slot: Tensor  # (1,)
     written: Tensor  # (1,)
+    total: Tensor  # (1,) observations stored so far, this one included
     age: Tensor  # (1,) of `slot`
     changed: Tensor  # (n,) slots whose reach changed
     reach: Tensor  # (n,)
@@ -38,6 +40,7 @@ class HostPacket(NamedTuple):
     numbers: npt.NDArray[np.float32]
     slot: npt.NDArray[np.int64]
     written: npt.NDArray[np.int64]
+    total: npt.NDArray[np.int64]
     age: npt.NDArray[np.int32]
     changed: npt.NDArray[np.int64]
     reach: npt.NDArray[np.int32]
@@ -63,8 +66,8 @@ class PacketLayout:
 
     @property
     def integers(self) -> int:
-        """slot, written; then the slots that changed."""
-        return 2 + self.changes
+        """slot, written, count; then the slots that changed."""
+        return 3 + self.changes
 
     @property
     def short_integers(self) -> int:
@@ -87,8 +90,9 @@ class PacketLayout:
             numbers=numbers.view(torch.float32),
             slot=long[0:1],
             written=long[1:2],
+            total=long[2:3],
             age=short[0:1],
-            changed=long[2:],
+            changed=long[3:],
             reach=short[1:],
         )
 
@@ -106,11 +110,11 @@ class PacketQueue:
     def __init__(
         self,
         layout: PacketLayout,
-        device: torch.device,
+        device: Device,
         store: Callable[[Packet], None],
         record: Callable[[Procedure], Procedure],
     ) -> None:
-        count = _IN_FLIGHT if device.type == "cuda" else 1
+        count = _IN_FLIGHT if device.is_gpu else 1
         self._envelopes = [_Envelope(layout, device, store, record) for _ in range(count)]
         self._next = 0
 
@@ -120,6 +124,7 @@ class PacketQueue:
         age: int,
         frame: npt.NDArray[np.uint8],
         written: int,
+        total: int,
         numbers: npt.NDArray[Any],
         changes: dict[int, int],
     ) -> None:
@@ -130,7 +135,7 @@ class PacketQueue:
         fields = envelope.fields
         fields.frame[:] = frame
         fields.numbers[:] = numbers
-        fields.slot[0], fields.written[0], fields.age[0] = slot, written, age
+        fields.slot[0], fields.written[0], fields.total[0], fields.age[0] = slot, written, total, age
         # Fixed length: the last change is repeated, which writes the same number again.
         slots, reaches = list(changes), list(changes.values())
         missing = len(fields.changed) - len(slots)
@@ -145,31 +150,26 @@ class _Envelope:
     def __init__(
         self,
         layout: PacketLayout,
-        device: torch.device,
+        device: Device,
         store: Callable[[Packet], None],
         record: Callable[[Procedure], Procedure],
     ) -> None:
-        on_gpu = device.type == "cuda"
-        self._host = torch.zeros(layout.size, dtype=torch.uint8, pin_memory=on_gpu)
-        self._there = torch.zeros_like(self._host, device=device) if on_gpu else self._host
+        self._host = device.host_buffer(layout.size, torch.uint8)
+        self._there = torch.zeros_like(self._host, device=device.torch) if device.is_gpu else self._host
         self._packet = layout.unpack(self._there)
         self._store = store
         self._go = record(self._travel)
-        self._left: torch.cuda.Event | None = None
-        self._on_gpu = on_gpu
+        self._left = device.event()
         self.fields = HostPacket(*(field.numpy() for field in layout.unpack(self._host)))
 
     def wait_until_empty(self) -> None:
-        if self._left is not None:
-            self._left.synchronize()
+        self._left.wait()
 
     def deliver(self) -> None:
         self._go()
-        if self._on_gpu:
-            self._left = self._left or torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._left.record()
+        self._left.record()
 
     def _travel(self) -> None:
-        if self._on_gpu:
+        if self._there is not self._host:
             self._there.copy_(self._host, non_blocking=True)
         self._store(self._packet)

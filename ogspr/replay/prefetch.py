@@ -8,33 +8,33 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ogspr.types import Window
+from ogspr.types import Draw, Window
 
-_NUMBERS = ("starts", "rows", "actions", "rewards", "alive")  # of a Window; frames are shared
-Draw = Callable[[Sequence[tuple[int, Tensor]]], list[Window]]
+_NUMBERS = tuple(name for name in Window._fields if name != "frames")  # frames are shared
+Wanted = Sequence[tuple[Draw, Tensor]]
 
 
 class Prefetcher:
     """Hands out the windows drawn at the call before, and copies those of this call meanwhile.
 
     So windows are drawn by the priorities of one update earlier. All work is queued, nothing waits. A method
-    with updates of several kinds asks for windows of several sizes: each kind has a call before of its own.
+    with updates of several kinds asks for different draws: each kind has a call before of its own.
 
     Args:
         draw: Draws windows whose frames lie in main memory.
         device: The GPU that reads them.
     """
 
-    def __init__(self, draw: Draw, device: torch.device) -> None:
+    def __init__(self, draw: Callable[[Wanted], list[Window]], device: torch.device) -> None:
         self._draw = draw
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._coming: dict[str, list[Window]] = {}  # by kind of call: being filled
         self._handed_out: dict[str, list[Window]] = {}  # in use by an update
 
-    def next(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+    def next(self, wanted: Wanted) -> list[Window]:
         """The windows asked for by the last call of this kind; the very first call gets its own."""
-        kind = "+".join(f"{len(places)}x{horizon}" for horizon, places in wanted)
+        kind = "+".join("x".join(str(int(setting)) for setting in draw) for draw, _ in wanted)
         if kind not in self._coming:
             self._coming[kind] = self._fetched(wanted)
             self._handed_out[kind] = self._fetched(wanted)
@@ -61,8 +61,10 @@ class Prefetcher:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Before the first call, or after calls for windows of the same sizes."""
+        """Before the first call, or after calls for the same draws."""
         for kind in dict.fromkeys(name.partition(".")[0] for name in state):
+            if not all(f"{kind}.0.{name}" in state for name in _NUMBERS):
+                continue  # of a version that stored less of a window: the first call gets its own
             saved = self._saved(kind, state)
             if kind in self._coming:
                 _copy(self._coming[kind], saved)
@@ -80,7 +82,7 @@ class Prefetcher:
             for place in range(count)
         ]
 
-    def _fetched(self, wanted: Sequence[tuple[int, Tensor]]) -> list[Window]:
+    def _fetched(self, wanted: Wanted) -> list[Window]:
         """Windows whose frames are copies on the GPU, one after the other."""
         drawn = self._draw(wanted)
         rows = torch.cat([window.rows.flatten() for window in drawn])

@@ -13,9 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ogspr.analysis.curves import Curve
+from ogspr.analysis.curves import Curve, published_curves
 from ogspr.analysis.grid import Grid, score_matrix
-from ogspr.analysis.published import published_curves
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
 from ogspr.analysis.wording import counted, spaced
 from ogspr.records.drawing import write_figure

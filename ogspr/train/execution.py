@@ -21,6 +21,6 @@ class Execution:
     """On a GPU: only kernels that sum in a fixed order."""
 
 
-def default_execution(device_type: str) -> Execution:
-    """The fastest way on a kind of device; plain on a CPU."""
-    return Execution() if device_type == "cuda" else Execution("eager", "fp32")
+def default_execution(on_gpu: bool) -> Execution:
+    """The fastest way; plain on a CPU."""
+    return Execution() if on_gpu else Execution("eager", "fp32")

@@ -11,41 +11,43 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from ogspr.agents.protocol import Procedure, Step
+from ogspr.device import Device
 from ogspr.errors import UserError
 from ogspr.train.execution import Execution, Precision
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _REHEARSALS = 3  # plain runs before a capture
 # One function serves networks and batches of several kinds, and each kind is compiled once.
 _RECOMPILE_LIMIT = 64
 
 
-def make_accelerator(execution: Execution, device: torch.device) -> PlainAccelerator:
+def make_accelerator(execution: Execution, device: Device) -> PlainAccelerator:
     """The accelerator for one learner.
 
     Precision of float32 products and the choice of convolution kernels are settings of the process: learners
     that share one have the same execution.
     """
     check_execution(execution, device)
-    if device.type == "cuda":
+    if device.is_gpu:
         set_matrix_precision(execution.precision)
         # Let convolutions race during the first updates: the rule of thumb picks slower kernels. Who wins a
         # race differs from process to process.
         torch.backends.cudnn.benchmark = not execution.deterministic
         torch.backends.cudnn.deterministic = execution.deterministic
     kinds = {"eager": PlainAccelerator, "compiled": CompilingAccelerator, "graph": GraphAccelerator}
-    return kinds[execution.mode](device, execution)
+    return kinds[execution.mode](device.torch, execution)
 
 
-def check_execution(execution: Execution, device: torch.device) -> None:
+def check_execution(execution: Execution, device: Device) -> None:
     """Says what a device cannot do."""
-    if device.type == "cuda":
+    if device.is_gpu:
         return
     if execution.mode == "graph":
         raise UserError("mode graph needs a CUDA device; use eager or compiled on a CPU.")
@@ -60,19 +62,19 @@ class PlainAccelerator:
         self._device = device
         self._execution = execution
 
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def function(self, function: Callable[P, T]) -> Callable[P, T]:
         if self._execution.precision != "bf16":
             return self._prepared(function)
         prepared = self._prepared(function)
 
         @functools.wraps(function)
-        def in_bf16(*args: Any, **kwargs: Any) -> Any:
+        def in_bf16(*args: P.args, **kwargs: P.kwargs) -> T:
             with torch.autocast(self._device.type, torch.bfloat16):
                 return prepared(*args, **kwargs)
 
         return in_bf16
 
-    def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _prepared(self, function: Callable[P, T]) -> Callable[P, T]:
         return function
 
     def step(self, procedure: Procedure) -> Step:
@@ -85,7 +87,7 @@ class PlainAccelerator:
 class CompilingAccelerator(PlainAccelerator):
     """Compiles functions; updates still go through Python."""
 
-    def _prepared(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _prepared(self, function: Callable[P, T]) -> Callable[P, T]:
         torch._dynamo.config.recompile_limit = _RECOMPILE_LIMIT
         # Gradients as in plain autograd. Else torch computes all of them under the autocast around the
         # function, and rounds those of layers that leave it to bf16, too.
@@ -223,13 +225,3 @@ def set_matrix_precision(precision: Precision) -> None:
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
-
-
-@contextlib.contextmanager
-def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """Work inside goes to `stream`; None: where it would go anyway."""
-    if stream is None:
-        yield
-        return
-    with torch.cuda.stream(stream):
-        yield

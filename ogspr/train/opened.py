@@ -11,7 +11,7 @@ from ogspr.records.checkpoints import Checkpoint, Checkpoints
 from ogspr.records.run import RunFolder
 from ogspr.train.options import TrainOptions
 from ogspr.train.run_config import RunConfig, read_config
-from ogspr.train.trainer import was_finished
+from ogspr.train.trainer import is_complete
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OpenedRun:
     @property
     def finished(self) -> bool:
         """Whether nothing was left to do, the last evaluation neither."""
-        return was_finished(self.checkpoint.state()["trainer"], self.options.agent_steps)
+        return is_complete(self.checkpoint.state()["trainer"], self.options.agent_steps)
 
 
 def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = False) -> OpenedRun:

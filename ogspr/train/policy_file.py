@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ogspr.agents.methods import METHODS, check_revision, method_of
-from ogspr.agents.protocol import AgentConfig, Policy
+from ogspr.agents.acting import FrozenPolicy
+from ogspr.agents.agent import make_policy
+from ogspr.agents.methods import check_revision, method_named, method_of
+from ogspr.agents.protocol import AgentConfig
+from ogspr.device import Device
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError, unknown
 from ogspr.records.run import RunFolder
 from ogspr.records.structure import changed, plain
 from ogspr.records.tree import load_tree, save_tree
 from ogspr.train.execution import Execution, default_execution
-from ogspr.train.policies import make_policy
+from ogspr.train.graph import make_accelerator
 from ogspr.train.state_file import as_arrays, as_tensors
 from ogspr.types import ActionSpec, ContinuousActions, DiscreteActions, EnvSpec
 
@@ -38,9 +40,10 @@ class SavedPolicy:
     origin: dict[str, Any]
     """Where it comes from: task, seed, agent steps, score."""
 
-    def made(self, device: torch.device, execution: Execution | None = None) -> Policy:
-        """A policy that acts; a UserError where the weights do not fit what the file says of itself."""
-        policy = make_policy(self.config, self.spec, device, execution or default_execution(device.type))
+    def build(self, device: Device, execution: Execution | None = None) -> FrozenPolicy:
+        """A policy that acts; a UserError if the weights do not fit what the file says of itself."""
+        accelerator = make_accelerator(execution or default_execution(device.is_gpu), device)
+        policy = make_policy(self.config, self.spec, device=device, accelerator=accelerator)
         try:
             policy.load_weights(self.weights)
         except ValueError as error:
@@ -73,11 +76,10 @@ def load_policy(path: Path) -> SavedPolicy:
 def policy_from(tree: dict[str, Any], source: str) -> SavedPolicy:
     """What `policy_tree` gave; `source` names it in errors."""
     try:
-        method, spec = tree["method"], _spec(tree["environment"])
-        if method not in METHODS:
-            raise unknown(f"method in {source}", str(method), METHODS)
-        check_revision(method, tree, source)
-        config = changed(METHODS[method].config(), tree["config"], source)
+        name, spec = str(tree["method"]), _spec(tree["environment"])
+        method = method_named(name, source)
+        check_revision(name, tree, source)
+        config = changed(method.config(), tree["config"], source)
         env_options = changed(EnvOptions(), tree["env_options"], source)
         origin = {"task": str(tree["origin"]["task"])} | dict(tree["origin"])
         return SavedPolicy(config, spec, env_options, as_tensors(tree["weights"]), origin)

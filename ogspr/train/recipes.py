@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ogspr.agents.methods import METHODS, method_with_preset
+from ogspr.agents.methods import method_with_preset, methods
 from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
-from ogspr.agents.ogspr.tasks import ObservationPrediction, SelfPrediction
+from ogspr.agents.ogspr.config import ObservationPrediction, SelfPrediction
 from ogspr.envs import EnvOptions
 from ogspr.errors import unknown
 from ogspr.records.structure import changed
@@ -18,7 +18,7 @@ _DMC_STEPS, _HUMANOID_STEPS, _ATARI_STEPS, _OTHER_STEPS = 500_000, 2_000_000, 10
 
 
 def recipe_names() -> tuple[str, ...]:
-    return (*(name for method in METHODS.values() for name in method.presets), SMALL)
+    return (*(name for method in methods().values() for name in method.presets), SMALL)
 
 
 def recipe(name: str, task: str) -> TrainOptions[Any]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from ogspr.agents.methods import METHODS, check_revision
-from ogspr.errors import UserError, unknown
+from ogspr.agents.methods import check_revision, method_named
+from ogspr.errors import UserError
 from ogspr.records.run import RunFolder, read_json, write_json
 from ogspr.records.structure import changed, differences, plain
 from ogspr.train.options import TrainOptions, decisive
@@ -30,7 +30,7 @@ class RunConfig:
     options: dict[str, Any]  # TrainOptions as JSON values
 
     def train_options(self, source: str) -> TrainOptions[Any]:
-        return changed(TrainOptions(METHODS[self.method].config()), self.options, source)
+        return changed(TrainOptions(method_named(self.method, source).config()), self.options, source)
 
     def changes(self, wanted: RunConfig) -> list[str]:
         """A line for each setting that decides results and would be another one."""
@@ -43,7 +43,7 @@ class RunConfig:
 
 
 def write_config(path: Path, config: RunConfig) -> None:
-    about = {"format": FORMAT, "revision": METHODS[config.method].revision}
+    about = {"format": FORMAT, "revision": method_named(config.method, str(path)).revision}
     write_json(path, about | plain(config))
 
 
@@ -60,9 +60,8 @@ def read_config(folder: RunFolder) -> RunConfig:
     for (name, value), kind in zip(values.items(), kinds, strict=True):
         if type(value) is not kind:
             raise UserError(f"{folder.config} is damaged: {name} is {value!r}; put the file back.")
-    if values["method"] not in METHODS:
-        raise unknown(f"method in {folder.config}", str(values["method"]), METHODS)
-    check_revision(values["method"], content, str(folder.path))
+    method_named(str(values["method"]), str(folder.config))
+    check_revision(str(values["method"]), content, str(folder.path))
     config = RunConfig(**cast(dict[str, Any], values))
     config.train_options(str(folder.config))  # every name and type in it is right
     return config

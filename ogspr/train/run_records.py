@@ -14,7 +14,7 @@ from ogspr.records.files import NewFiles, make_inner_folder
 from ogspr.records.run import RunFolder
 from ogspr.records.sinks import Sink, TensorBoard, known
 from ogspr.records.tables import Table, check_table, whole_lines
-from ogspr.train.evaluation import Evaluation, Occasion
+from ogspr.train.evaluation import Evaluation, PolicySnapshot
 from ogspr.train.policy_file import (
     BEST,
     LAST,
@@ -44,7 +44,7 @@ class RunRecords:
     def __init__(
         self,
         folder: RunFolder,
-        describe: Callable[[Occasion, float], SavedPolicy],
+        describe: Callable[[PolicySnapshot, float], SavedPolicy],
         sinks: Sequence[Sink],
         state: Mapping[str, Any] | None,
         listen: Callable[[Evaluation, bool], None],
@@ -95,11 +95,11 @@ class RunRecords:
 
     def evaluation(self, evaluation: Evaluation, *, best: bool) -> None:
         """Every episode is a row; the policy is kept as the last one and, where it is, as the best one."""
-        occasion = evaluation.occasion
+        snapshot = evaluation.snapshot
         rows: list[dict[str, Any]] = [
             {
-                "agent_steps": occasion.agent_steps,
-                "frames": occasion.frames,
+                "agent_steps": snapshot.agent_steps,
+                "frames": snapshot.frames,
                 "episode": number,
                 "score": episode.score,
                 "episode_steps": episode.agent_steps,
@@ -109,10 +109,10 @@ class RunRecords:
             for number, episode in enumerate(evaluation.episodes, start=1)
         ]
         self._append(self._folder.evaluation_table.name, rows)
-        policy = self._describe(occasion, evaluation.mean_score)
+        policy = self._describe(snapshot, evaluation.mean_score)
         for which in (LAST, BEST) if best else (LAST,):
             self._keep_policy(which, policy)
-        self._tell(occasion.agent_steps, {_SCORE: evaluation.mean_score})
+        self._tell(snapshot.agent_steps, {_SCORE: evaluation.mean_score})
         self._listen(evaluation, best)
 
     def system(self, row: dict[str, float]) -> None:

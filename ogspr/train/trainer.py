@@ -1,18 +1,19 @@
-"""The training loop of one run: act, step the environment while the device makes the update, store."""
+"""The training loop of one run: act, update, step the environment, store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
 from ogspr.agents.protocol import State
 from ogspr.envs.protocol import SplitStepEnvironment
-from ogspr.train.evaluation import Evaluation, Evaluator, Occasion
+from ogspr.train.episodes import EpisodeSlot, finite
+from ogspr.train.evaluation import Evaluation, Evaluator, PolicySnapshot
 from ogspr.train.learner import Learner
 from ogspr.train.stopwatch import Stopwatch
-from ogspr.types import Action, TimeStep
+from ogspr.types import Action
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Schedule:
     agent_steps: int  # in all
     evaluate_every: int  # also before the first step and after the last
     log_every: int
-    overlap: bool  # whether training goes on during an evaluation
+    overlap: bool  # whether training continues during an evaluation
     final_episodes: int | None = None  # of the evaluation after the last step; None: as many as in others
 
 
@@ -43,20 +44,28 @@ class Progress:
     agent_steps: int = 0
     frames: int = 0
     episodes: int = 0
-    episode_score: float = 0.0
-    episode_steps: int = 0
     evaluated_at: int = -1  # agent steps at which the last evaluation began
     last_score: float | None = None  # mean of the last evaluation
     best_score: float | None = None
 
 
 class Trainer:
-    """Trains one agent in one environment. Between the parts of a round, others have the device.
+    """Trains one agent in one environment, in rounds. Between the parts of a round, others have the device.
+
+    A round with a step of training, in order:
+
+        begin_round     ask the agent for an action; on a GPU, queue the updates behind it
+        send_action     wait for the action; the environment starts to work
+        finish_round    on a CPU, make the updates; let an evaluation advance;
+                        wait for the environment; store what it did
+
+    A GPU gets its updates early, so that it is busy while everybody else waits for the environment. On a CPU
+    they would delay the action.
 
     Args:
         learner: Acts, stores, updates.
         env: What it learns in.
-        evaluator: Judges copies of it.
+        evaluator: Judges snapshots of it.
         records: Is told everything.
         schedule: When what happens.
         watch: Told what is being done.
@@ -74,16 +83,16 @@ class Trainer:
         self.progress = Progress()
         self.latest: dict[str, float] = {}  # the last row of the log; a new one is another object
         self._learner = learner
-        self._env = env
+        self._agent = learner.agent
+        self._slot = EpisodeSlot(env)
         self._evaluator = evaluator
         self._records = records
         self._schedule = schedule
         self._switch = watch.switch
         self._scores: list[float] = []  # of episodes since the last row of the log
-        self._current: TimeStep | None = None
-        self._action: Action | None = None
         self._rehearsed = False
-        self._stepping = False  # whether this round has a step of training
+        self._answer: Callable[[], Action] | None = None  # the action of this round, once it is there
+        self._action: Action | None = None
 
     @property
     def finished(self) -> bool:
@@ -96,71 +105,105 @@ class Trainer:
 
     def start(self) -> None:
         """The first observation of a new run."""
-        self._begin_episode()
+        self._learner.begin(self._slot.reset())
 
     @property
     def needs_rehearsal(self) -> bool:
         """Whether the next round has the first update of this process."""
-        return not self._rehearsed and self._learner.updates_due(self.progress.agent_steps + 1) > 0
+        return not self._rehearsed and self._agent.updates_due(self.progress.agent_steps + 1) > 0
 
     def rehearse(self) -> None:
-        """What makes the first update slow, at a place where it can be interrupted."""
-        self._learner.rehearse()
+        """Does what makes the first update slow, at a place where it can be interrupted."""
+        with self._learner.stream():
+            self._agent.rehearse(self._learner.replay)
         self._rehearsed = True
 
-    def begin_round(self) -> None:
-        """Begins an evaluation if one is due; then, unless it has to be waited for, a step of training.
+    # --- a round --------------------------------------------------------------------------------
 
-        The parts of a round in their order: this, `pass_on_action`, `finish_round`.
-        """
+    def begin_round(self) -> None:
+        """Begins an evaluation if one is due, then a step of training unless it has to wait for one."""
         if self._evaluation_due and not self._evaluator.busy:
             self._switch("evaluate")
             self._begin_evaluation()
-        self._stepping = not self._out_of_steps and not self._must_wait
-        if self._stepping:
-            assert self._current is not None
-            agent_steps = self.progress.agent_steps
+        if not self._out_of_steps and not self._must_wait:
             self._switch("act")
-            self._learner.ask(self._current.observation, agent_steps=agent_steps, explore=True)
-            self._switch("update")
-            self._learner.plan_updates(agent_steps + 1)
+            slot, agent_steps = self._slot, self.progress.agent_steps
+            with self._learner.stream():
+                self._answer = self._agent.act_async(
+                    slot.observation, first=slot.first, agent_steps=agent_steps, explore=True
+                )
+            if self._learner.asynchronous:
+                self._update()
         self._switch(Stopwatch.REST)
 
-    def pass_on_action(self) -> None:
-        """Waits for the action that was asked for; the environment starts to work."""
-        if self._stepping:
+    def send_action(self) -> None:
+        """Waits for the action; the environment starts to work."""
+        if self._answer is not None:
             self._switch("act")
-            self._action = self._learner.action()
+            self._action = finite(self._answer())
             self._switch("environment")
-            self._env.begin_step(self._action)
+            self._slot.env.begin_step(self._action)
         self._switch(Stopwatch.REST)
 
     def finish_round(self) -> None:
-        """Lets updates and an evaluation go on; waits for the environment and stores what it did."""
-        self._switch("update")
-        self._learner.make_updates()
+        """Lets updates and an evaluation advance; waits for the environment and stores what it did."""
+        stepping = self._answer is not None
+        if stepping and not self._learner.asynchronous:
+            self._update()
         if self._evaluator.busy:
             self._switch("evaluate")
-            self._heed(self._evaluator.advance(wait=not self._stepping))
-        if self._stepping:
+            self._on_evaluation(self._evaluator.advance(wait=not stepping))
+        if stepping:
             self._finish_step()
+        self._answer = None
         self._switch(Stopwatch.REST)
 
+    def _update(self) -> None:
+        """The updates that follow the step of this round."""
+        self._switch("update")
+        agent_steps = self.progress.agent_steps + 1
+        for _ in range(self._agent.updates_due(agent_steps)):
+            self._learner.update(agent_steps)
+
+    def _finish_step(self) -> None:
+        assert self._action is not None
+        self._switch("environment")
+        step = self._slot.finish_step()
+        self._switch("store")
+        self._learner.add(self._action, step)
+        self.progress.agent_steps += 1
+        self.progress.frames += step.frames
+        if step.last:
+            self._switch("environment")
+            self._close_episode()
+            self._learner.begin(self._slot.reset())
+        self._switch("log")
+        if self.progress.agent_steps % self._schedule.log_every == 0:
+            self._log()
+
+    # --- saving ---------------------------------------------------------------------------------
+
     def state_dict(self) -> State:
-        """Between two steps: everything but the learner."""
+        """Between two rounds: everything but the learner."""
+        episode = {"episode_score": self._slot.score, "episode_steps": self._slot.agent_steps}
         return {
-            "progress": dict(vars(self.progress)),
+            "progress": dict(vars(self.progress)) | episode,
             "scores": list(self._scores),
-            "environment": self._env.snapshot(),
+            "environment": self._slot.env.snapshot(),
             "evaluator": self._evaluator.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Into a fresh environment and evaluator; then the run goes on without `start`."""
-        self.progress = Progress(**state["progress"])
+        """Into a fresh environment and evaluator; then the run continues without `start`."""
+        progress = dict(state["progress"])
+        self._slot.score = progress.pop("episode_score")
+        self._slot.agent_steps = progress.pop("episode_steps")
+        self.progress = Progress(**progress)
         self._scores = list(state["scores"])
-        self._current = self._env.restore(state["environment"])
+        self._slot.current = self._slot.env.restore(state["environment"])
         self._evaluator.load_state_dict(state["evaluator"])
+
+    # --- what is due ----------------------------------------------------------------------------
 
     @property
     def _out_of_steps(self) -> bool:
@@ -177,71 +220,46 @@ class Trainer:
         """Training stands still for an evaluation: on request, and if the next one is due already."""
         return self._evaluator.busy and (not self._schedule.overlap or self._evaluation_due)
 
-    def _finish_step(self) -> None:
-        assert self._action is not None
-        self._switch("environment")
-        step = self._env.finish_step()
-        self._switch("store")
-        self._learner.add(self._action, step)
-        self._count(step)
-        if step.last:
-            self._switch("environment")
-            self._close_episode(step)
-            self._begin_episode()
-        self._switch("log")
-        if self.progress.agent_steps % self._schedule.log_every == 0:
-            self._log()
+    # --- what is written down -------------------------------------------------------------------
 
-    def _begin_episode(self) -> None:
-        progress = self.progress
-        progress.episode_score, progress.episode_steps = 0.0, 0
-        self._current = self._env.reset()
-        self._learner.begin(self._current)
-
-    def _count(self, step: TimeStep) -> None:
-        progress = self.progress
-        self._current = step
-        progress.agent_steps += 1
-        progress.frames += step.frames
-        progress.episode_score += step.score
-        progress.episode_steps += 1
-
-    def _close_episode(self, step: TimeStep) -> None:
-        progress = self.progress
+    def _close_episode(self) -> None:
+        progress, episode = self.progress, self._slot.episode()
         progress.episodes += 1
-        self._scores.append(progress.episode_score)
+        self._scores.append(episode.score)
         self._records.episode(
             {
                 "agent_steps": progress.agent_steps,
                 "frames": progress.frames,
                 "episode": progress.episodes,
-                "score": progress.episode_score,
-                "episode_steps": progress.episode_steps,
-                "ended": step.ending,
-                "fault": step.fault,
+                "score": episode.score,
+                "episode_steps": episode.agent_steps,
+                "ended": episode.ended,
+                "fault": episode.fault,
             }
         )
 
     def _log(self) -> None:
         progress = self.progress
+        with self._learner.stream():
+            metrics = self._agent.metrics()
         self.latest = {
             "agent_steps": progress.agent_steps,
             "frames": progress.frames,
             "episodes": progress.episodes,
             "score": fmean(self._scores) if self._scores else float("nan"),
-            **self._learner.metrics(),
+            **metrics,
         }
         self._scores = []
         self._records.train(self.latest)
 
     def _begin_evaluation(self) -> None:
         progress = self.progress
-        weights = self._learner.policy_weights()
+        snapshot = PolicySnapshot(progress.agent_steps, progress.frames, self._learner.policy_weights())
         episodes = self._schedule.final_episodes if self._out_of_steps else None
-        self._evaluator.begin(Occasion(progress.agent_steps, progress.frames, weights), episodes)
+        self._evaluator.begin(snapshot, episodes)
         progress.evaluated_at = progress.agent_steps
 
-    def _heed(self, evaluation: Evaluation | None) -> None:
+    def _on_evaluation(self, evaluation: Evaluation | None) -> None:
         if evaluation is None:
             return
         score, progress = evaluation.mean_score, self.progress
@@ -251,8 +269,8 @@ class Trainer:
         self._records.evaluation(evaluation, best=best)
 
 
-def was_finished(state: Mapping[str, Any], agent_steps: int) -> bool:
-    """Whether a trainer that was saved had made so many steps, and had ended the evaluation after them."""
-    progress = Progress(**state["progress"])
-    evaluated = progress.evaluated_at == progress.agent_steps and state["evaluator"]["occasion"] is None
-    return progress.agent_steps >= agent_steps and evaluated
+def is_complete(state: Mapping[str, Any], agent_steps: int) -> bool:
+    """Whether a saved trainer had made so many steps, and had finished the evaluation after them."""
+    progress = state["progress"]
+    evaluated = progress["evaluated_at"] == progress["agent_steps"] and state["evaluator"]["occasion"] is None
+    return bool(progress["agent_steps"] >= agent_steps and evaluated)

@@ -1,124 +1,75 @@
-"""Small agents, a replay with every kind of ending, and a look at what an update computes."""
+"""Small agents of any method, a replay with every kind of ending, and a look at what an update computes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
-from ogspr.agents.ogspr.agent import OGSPRAgent
+from ogspr.agents.agent import Agent
+from ogspr.agents.learning import Sampler
+from ogspr.agents.protocol import Losses, Update
+from ogspr.device import CPU
 from ogspr.replay import Replay, ReplayShape
-from ogspr.train.graph import Execution, make_accelerator
-from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep, Window
+from ogspr.train.execution import Execution
+from ogspr.train.graph import PlainAccelerator
+from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
 from tests.agents import reference
-from tests.agents.states import move_all
 
-CPU = torch.device("cpu")
 KINDS = ("continuous", "discrete")
-# All different, so that no size can stand in for another: where g sees h alone; where it sees features, too;
-# and for variants without adapters.
-ALL_UNEQUAL = Sizes(6, 24, 20, 26, 28, 22, 18, 16, (14, 10, 12))
-UNEQUAL = Sizes(6, 24, 24, 26, 28, 22, 18, 16, (14, 10, 12))
-EQUAL = Sizes(6, 24, 24, 24, 28, 22, 18, 16, (14, 10, 12))
-Nudges = dict[str, dict[str, np.ndarray]]
-NETWORKS = ("value_network", "policy", "target_core", "target_policy")
+LATE = 10**6  # agent steps after which nothing is random any more but noise
+# (steps, does it end by a terminal?) of the episodes in a replay, over and over.
+EPISODES = ((8, True), (7, False), (1, True), (10, True), (2, False), (6, True))
 
 
-def make_spec(kind: str, side: int = 36) -> EnvSpec:
+def close(actual, expected, rtol=1e-5, atol=1e-5):
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=rtol, atol=atol)
+
+
+def make_spec(kind, side=36):
     """Colour and three frames where actions are continuous, grey and four where they are discrete."""
     if kind == "continuous":
         return EnvSpec("small", (3, side, side), 3, ContinuousActions(3), 2, 500)
     return EnvSpec("small", (1, side, side), 4, DiscreteActions(4), 4, None)
 
 
-# The weights of the auxiliary losses: DMControl with continuous, Atari100k with discrete actions.
-SUITES = {"continuous": "dmc", "discrete": "atari100k"}
-WEIGHTS = {
-    "continuous": {"observation": 0.1, "short_term_value": 1.0, "self_prediction": 5.0},
-    "discrete": {"observation": 1.0, "short_term_value": 1.0, "self_prediction": 2.0},
-}
-LEFT_OUT = {
-    "ogspr-op": "observation",
-    "ogspr-sp": "self_prediction",
-    "ogspr-svp": "short_term_value",
-    "anonmethod": "self_prediction",
-}
+def images_of(spec, *counts, seed=0):
+    """Observations of noise."""
+    shape = (*counts, *spec.observation_shape)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def small_config(kind: str, name: str = "ogspr", **changes: Any) -> OGSPRConfig:
-    small = {"sizes": EQUAL, "batch_size": 16, "target_period": 1000}
-    return replace(preset(name, SUITES[kind]), **small | changes)
+class Recording(PlainAccelerator):
+    """Runs everything plainly, and remembers the last call of each function: its arguments and its result."""
 
-
-def settings_for(kind: str, name: str = "ogspr", **changes: Any) -> reference.Settings:
-    """What the reference has to know of a preset."""
-    weights = {task: w for task, w in WEIGHTS[kind].items() if task != LEFT_OUT.get(name)}
-    known = {
-        "weights": weights,
-        "discrete": kind == "discrete",
-        "shared_adapter": name == "shared-adapter",
-        "one_z": name == "as-written",
-        "values_added": name == "as-written",
-        "priority_exponent": 0.0 if kind == "discrete" and name != "as-written" else 0.4,
-    }
-    return reference.Settings(**known | changes)
-
-
-class Recording:
-    """An accelerator that runs everything plainly and lets a test see, or change, what functions return.
-
-    Functions go by their names in `ogspr.agents.ogspr`: `arrange_noise`, `bootstrapped_target`, ...
-    """
-
-    def __init__(self) -> None:
-        self._inner = make_accelerator(Execution("eager", "fp32"), CPU)
-        self.results: dict[str, Any] = {}  # the last ones
-        self.evidence: Any = None  # what the tasks last saw
-        self.interventions: dict[str, Callable[..., Any]] = {}  # (result, *arguments) -> result
+    def __init__(self):
+        super().__init__(CPU.torch, Execution("eager", "fp32"))
+        self.calls = {}
+        self.procedures = []
 
     def function(self, function):
-        plain = self._inner.function(function)
-        name = function.__qualname__.partition(".<locals>")[0]  # a function goes by the name of its maker
-
-        def recorded(*args):
-            intervene = self.interventions.get(name, lambda result, *_: result)
-            self.results[name] = intervene(plain(*args), *args)
-            if name.endswith(".loss"):
-                _, _, self.evidence = args
-            return self.results[name]
+        def recorded(*arguments):
+            result = function(*arguments)
+            self.calls[function.__name__] = (arguments, result)
+            return result
 
         return recorded
 
     def step(self, procedure):
-        return self._inner.step(procedure)
-
-    def branches(self, branches):
-        return self._inner.branches(branches)
+        self.procedures.append(procedure)
+        return super().step(procedure)
 
 
-def make_agent(config: OGSPRConfig, spec: EnvSpec, seed: int = 0, accelerator: Any = None) -> OGSPRAgent:
-    accelerator = accelerator or make_accelerator(Execution("eager", "fp32"), CPU)
-    return OGSPRAgent(config, spec, seed=seed, device=CPU, accelerator=accelerator)
+def make_agent(config, spec, seed=0, accelerator=None):
+    return Agent(config, spec, seed=seed, device=CPU, accelerator=accelerator or Recording())
 
 
-def scramble(agent: OGSPRAgent, seed: int = 0, size: float = 0.1) -> None:
-    """As if it had made an update: at its first one it would copy its targets."""
-    move_all(agent, NETWORKS, 1, seed, size)
-
-
-# (steps, does it end by a terminal?) of the episodes in a replay, over and over.
-EPISODES = ((8, True), (7, False), (1, True), (10, True), (2, False), (6, True))
-
-
-def filled_replay(agent: OGSPRAgent, spec: EnvSpec, seed: int = 0, reward: float = 3.0, rounds: int = 3):
+def filled_replay(spec, *, reward=3.0, rounds=3, seed=0):
     """A replay whose ring has begun anew, with terminals and truncations. `reward`: size of rewards."""
     rng = np.random.default_rng(seed)
-    shape = ReplayShape(
-        90, spec.frame_shape, spec.frame_stack, spec.actions.vector_size, agent.config.longest_horizon
-    )
-    replay = Replay(shape, CPU)
+    size = spec.actions.vector_size
+    replay = Replay(ReplayShape(90, spec.frame_shape, spec.frame_stack, size, longest_horizon=5), CPU)
 
     def time_step(terminated=False, truncated=False):
         picture = rng.integers(0, 256, spec.observation_shape, dtype=np.uint8)
@@ -128,49 +79,144 @@ def filled_replay(agent: OGSPRAgent, spec: EnvSpec, seed: int = 0, reward: float
         replay.begin(time_step())
         for i in range(steps):
             last = i == steps - 1
-            action = agent.action_vector(spec.actions.sample(rng))
-            replay.add(action, time_step(last and terminal, last and not terminal))
+            action = spec.actions.sample(rng)
+            vector = action if action.shape else np.eye(size)[action]
+            replay.add(vector, time_step(last and terminal, last and not terminal))
     return replay
 
 
-def scene(kind: str, name: str = "ogspr", *, side: int = 36, reward: float = 3.0, **changes: Any):
-    """A scrambled agent of a preset, with a Recording, and a watched replay for it."""
-    spec = make_spec(kind, side)
-    agent = make_agent(small_config(kind, name, **changes), spec, accelerator=Recording())
-    scramble(agent)
-    return agent, Watched(filled_replay(agent, spec, reward=reward))
+class Scene:
+    """An agent as if it had made some updates, and a replay for it."""
+
+    def __init__(self, config, kind="continuous", *, side=36, reward=3.0, updates=1, seed=0):
+        self.spec = make_spec(kind, side)
+        self.recording = Recording()
+        self.agent = make_agent(config, self.spec, seed, self.recording)
+        self.replay = filled_replay(self.spec, reward=reward)
+        scramble(self.agent, updates)
+
+    @property
+    def networks(self):
+        return self.agent.method.networks
+
+    def look(self, kind="all", change=lambda noise: noise, seed=None):
+        """At the next update of a kind. As an update does, it moves the power iteration, and nothing else.
+
+        Args:
+            change: Of the update's noise.
+            seed: Of a batch and noise of its own.
+        """
+        generator = torch.Generator()
+        if seed is None:
+            generator.set_state(self.agent.state_dict()["generator"])
+        else:
+            generator.manual_seed(seed)
+        update = self.agent.method.updates[kind]
+        windows, noise = Sampler(update, generator)(self.replay.peek)
+        noise = change(noise)
+        found = update.losses(windows, noise)
+        return Look(update, windows, noise, found, dict(self.recording.calls))
+
+    def learn(self, kind="all"):
+        """One update of a kind, and nothing that comes with it by schedule."""
+        self.agent.learning[kind](self.replay)
+
+    def spoil_rewards(self):
+        self.replay.numbers[:, -2] = float("nan")
 
 
-class Watched:
-    """A replay that remembers the last windows and priorities that passed."""
+@dataclass(frozen=True)
+class Look:
+    """What one kind of update computes, of which batch and noise."""
 
-    def __init__(self, replay: Replay) -> None:
-        self.replay = replay
-        self.windows: list[Window] = []
-        self.priorities: torch.Tensor | None = None
+    update: Update
+    windows: dict[str, Any]
+    noise: Any
+    found: Losses
+    calls: dict[str, Any]
 
-    def valid_starts(self, horizon):
-        return self.replay.valid_starts(horizon)
+    @property
+    def losses(self):
+        return {name: float(term.detach()) for name, term in self.found.terms.items()}
 
-    def draw(self, wanted):
-        self.windows = self.replay.draw(wanted)
-        return self.windows
+    @property
+    def weights(self):
+        factors = self.found.factors
+        return {name: weight * float(factors.get(name, 1.0)) for name, weight in self.update.weights.items()}
 
-    def peek(self, wanted):
-        return self.replay.peek(wanted)
+    def result(self, function):
+        _, result = self.calls[function]
+        return result
 
-    def set_priorities(self, starts, priorities, skip):
-        self.priorities = priorities.clone()
-        self.replay.set_priorities(starts, priorities, skip)
+    def slopes(self):
+        """The gradient of the weighted sum by what is trained, then by parameter."""
+        total = sum(weight * self.found.terms[name] for name, weight in self.weights.items())
+        return {
+            name: gradients(total, {n: p for group in trained.groups for n, p in group.parameters.items()})
+            for name, trained in self.update.trains.items()
+        }
 
-    def mean_absolute_reward(self):
-        return self.replay.mean_absolute_reward()
+
+def gradients(loss, parameters):
+    """Arrays by name; a parameter without a gradient is an error."""
+    found = torch.autograd.grad(loss, list(parameters.values()), retain_graph=True)
+    return {name: slope.double().numpy() for name, slope in zip(parameters, found, strict=True)}
+
+
+def assert_slopes_close(found, expected):
+    """Gradients in float32 beside those in float64: their norm, and all of their numbers."""
+    assert found.keys() == expected.keys()
+    close(reference.global_norm(found), reference.global_norm(expected))
+    for name, slope in expected.items():
+        close(found[name], slope, 1e-3, 1e-4 * np.abs(slope).max())
+
+
+def reached(terms, parameters):
+    """By loss, the names of the parameters that it gives a gradient which is not zero."""
+    found = {}
+    for loss, term in terms.items():
+        slopes = torch.autograd.grad(term, parameters.values(), retain_graph=True, allow_unused=True)
+        named = pieces(dict(zip(parameters, slopes, strict=True)))
+        found[loss] = {name for name, slope in named.items() if slope is not None and slope.any()}
+    return found
+
+
+def pieces(named):
+    """Tensors by name, those of a pair of values one by one."""
+    parts = {}
+    for name, tensor in named.items():
+        pair = "long_term" in name or "pair" in name
+        parts |= (
+            {f"{name}[{j}]": None if tensor is None else tensor[j] for j in range(2)}
+            if pair
+            else {name: tensor}
+        )
+    return parts
+
+
+def parameters_of(**modules):
+    """Everything in some modules that learns, by name."""
+    return {f"{part}.{name}": p for part, module in modules.items() for name, p in module.named_parameters()}
+
+
+def scramble(agent, updates, seed=0, size=0.1):
+    """Moves every number of its networks, so that targets differ from what learns and no bias is zero.
+
+    The agent believes that it has made so many updates: at the first one it might copy its targets.
+    """
+    rng = np.random.default_rng(seed)
+    state = copy.deepcopy(agent.state_dict())
+    parts = tuple(f"{part}." for part in agent.method.tensors())
+    for name, tensor in state["tensors"].items():
+        if name.startswith(parts) and tensor.ndim:
+            tensor.add_(torch.from_numpy(rng.standard_normal(tensor.shape)), alpha=size)
+    agent.load_state_dict(state | {"updates": updates})
 
 
 # --- from the agent's world to the reference's ------------------------------------------------------
 
 
-def arrays(agent: OGSPRAgent, part: str) -> dict[str, np.ndarray]:
+def arrays(agent, part):
     """The saved tensors of a part by name, as float64 copies."""
     prefix = f"{part}."
     return {
@@ -180,7 +226,7 @@ def arrays(agent: OGSPRAgent, part: str) -> dict[str, np.ndarray]:
     }
 
 
-def layers(named: dict[str, np.ndarray], prefix: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
+def layers(named, prefix=""):
     """Weights and biases under a prefix, in order."""
     chosen = {name: array for name, array in named.items() if name.startswith(prefix)}
     weights = [array for name, array in chosen.items() if name.split(".")[-1] == "weight"]
@@ -188,24 +234,8 @@ def layers(named: dict[str, np.ndarray], prefix: str = "") -> list[tuple[np.ndar
     return list(zip(weights, biases, strict=True))
 
 
-def networks(agent: OGSPRAgent, nudges: Nudges | None = None) -> reference.Networks:
-    """The agent's networks as they are now; `nudges` are added to what learns, by part and name."""
-    value, target, policy = (arrays(agent, part) for part in ("value_network", "target_core", "policy"))
-    for part, nudge in (nudges or {}).items():
-        for name, array in nudge.items():
-            {"value_network": value, "policy": policy}[part][name] += array
-    parts = ("encoder", "adapter1", "state_action", "long_term")
-    return reference.Networks(
-        core={part: layers(value, f"core.{part}.") for part in parts},
-        heads={task.name: layers(value, f"heads.{task.name}.") for task in agent.config.tasks},
-        power_vector=next((array for name, array in value.items() if name.endswith("expand.right")), None),
-        policy=layers(policy),
-        target_core={part: layers(target, f"{part}.") for part in parts},
-        target_policy=layers(arrays(agent, "target_policy")),
-    )
-
-
-def windows(replay: Replay, window: Window) -> reference.Windows:
+def as_windows(replay, window):
+    """With actions, rewards and terminals straight from replay."""
     steps = (window.starts[:, None] + torch.arange(window.horizon)) % len(replay.frames)
     numbers = replay.numbers.numpy().astype(np.float64)[steps.numpy()]
     return reference.Windows(
@@ -213,63 +243,15 @@ def windows(replay: Replay, window: Window) -> reference.Windows:
     )
 
 
-def chance(noise: Any) -> reference.Chance:
-    batch = len(noise.now)
-    return reference.Chance(
-        noise.now.numpy(),
-        noise.later.numpy(),
-        noise.sequence_now.numpy(),
-        noise.sequence_later.numpy().reshape(-1, batch, 2),
-        noise.target_action.double().numpy(),
-        noise.target_gumbel.double().numpy(),
-        noise.policy_gumbel.double().numpy(),
-    )
+def places_of_terminals(window):
+    """Where in the stretches the first terminals are; None: nowhere."""
+    return {int(np.argmax(flags)) if flags.any() else None for flags in window.terminated}
 
 
-@dataclass(frozen=True)
-class Update:
-    """One update of an agent, and the reference's of the same."""
-
-    metrics: dict[str, float]
-    returns: np.ndarray
-    y: np.ndarray
-    priorities: np.ndarray
-    networks: reference.Networks  # before the update
-    value: reference.Windows
-    sequence: reference.Windows
-    chance: reference.Chance
-    targets: reference.Targets
-    expected: dict[str, float]
-    expected_priorities: np.ndarray
+def doubles(*modules):
+    """Copies in float64."""
+    return [copy.deepcopy(module).double() for module in modules]
 
 
-def observed_update(
-    agent: OGSPRAgent, watched: Watched, settings: reference.Settings, *, synced: bool = False
-) -> Update:
-    """Updates an agent that has a Recording; what came out, and what should have.
-
-    `synced`: it copies its targets first.
-    """
-    recording = agent._update._accelerator
-    nets = networks(agent)
-    if synced:
-        nets = replace(nets, target_core=nets.core, target_policy=nets.policy)
-    agent.metrics()
-    agent.update(watched)
-    value, sequence = (windows(watched.replay, window) for window in watched.windows)
-    drawn = chance(recording.results["arrange_noise"])
-    targets = reference.targets_of(nets, value, sequence, drawn, settings)
-    expected, priorities = reference.losses(nets, value, sequence, drawn, targets, settings)
-    return Update(
-        metrics=agent.metrics(),
-        returns=recording.evidence.short_return.numpy(),
-        y=recording.results["bootstrapped_target"].numpy(),
-        priorities=watched.priorities.numpy(),
-        networks=nets,
-        value=value,
-        sequence=sequence,
-        chance=drawn,
-        targets=targets,
-        expected=expected,
-        expected_priorities=priorities,
-    )
+def float64(array):
+    return torch.from_numpy(np.ascontiguousarray(array, np.float64))

@@ -9,14 +9,17 @@ import pytest
 import torch
 
 from ogspr.agents.ogspr import preset, preset_names
-from ogspr.agents.ogspr import tasks as auxiliary
-from ogspr.agents.ogspr.losses import PIXEL_RANGE
+from ogspr.agents.ogspr.config import PIXEL_RANGE, ObservationPrediction
+from ogspr.agents.ogspr.losses import TASK_LOSSES
+from ogspr.device import CPU
 from ogspr.envs import make
 from ogspr.ops.shift import scaled_pixels
 from ogspr.ops.values import squared_error
 from ogspr.replay import Replay, ReplayShape
 from ogspr.train.recipes import recipe
-from tests.agents.scene import CPU, KINDS, filled_replay, make_agent, make_spec, scramble, small_config
+from tests.agents.ogspr.scene import scene, small_config
+from tests.agents.reference import global_norm
+from tests.agents.scene import KINDS, LATE, gradients, make_agent, make_spec
 from tests.agents.states import differing, snapshot
 
 # Of the combined gradient on the encoder. A mean over pixels has 0.0001 on DeepMind Control, 0.003 on Atari.
@@ -48,7 +51,7 @@ def random_steps(env):
 def influences(config, spec, replay):
     agent, replay = make_agent(replace(config, batch_size=16), spec), copy.deepcopy(replay)
     for _ in range(UPDATES):
-        agent.update(replay)
+        agent.update(replay, LATE)
     prefix = "encoder_gradient_"
     return {name.removeprefix(prefix): v for name, v in agent.metrics().items() if name.startswith(prefix)}
 
@@ -78,14 +81,11 @@ def test_every_auxiliary_loss_of_the_preset_for_a_cpu_moves_the_encoder():
 def test_the_guard_would_have_caught_a_mean_over_pixels(images, monkeypatch):
     """The loss that this package had before: 21 168 times smaller on DeepMind Control, 7056 on Atari."""
 
-    def averaged(self):  # noqa: ARG001
-        def loss(head, _state_action, seen):
-            frame = scaled_pixels(seen.next_frame, *PIXEL_RANGE)
-            return squared_error(head(seen.z_aux), frame, torch.ones(len(frame)), "mean")
+    def averaged(head, _state_action, seen):
+        frame = scaled_pixels(seen.next_frame, *PIXEL_RANGE)
+        return squared_error(head(seen.z_aux), frame, torch.ones(len(frame)), "mean")
 
-        return loss
-
-    monkeypatch.setattr(auxiliary.ObservationPrediction, "loss", averaged)
+    monkeypatch.setitem(TASK_LOSSES, ObservationPrediction, averaged)
     suite, spec, replay = images
     found = shares(influences(preset("ogspr", suite), spec, replay))
     assert found["observation"] < SMALLEST_SHARE
@@ -97,44 +97,42 @@ def test_the_guard_would_have_caught_a_mean_over_pixels(images, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_norms_are_those_of_the_weighted_losses_on_the_encoder(kind):
     """Of the batch that its own random numbers draw, by plain autograd through the update's functions."""
-    spec = make_spec(kind)
-    agent = make_agent(small_config(kind), spec)
-    scramble(agent)
-    replay = filled_replay(agent, spec)
-    influence = agent._influence
-    found = influence.measured(replay, 7)
-    influence._generator.manual_seed(7)
-    agent.value_network.eval()  # no power iteration
-    terms = influence._forward(influence._forward.sample(replay.peek)).terms
-    encoder = list(agent.value_network.core.encoder.parameters())
-    combined = 0.0
-    for name, weight in agent.config.weights.items():
-        gradients = torch.autograd.grad(weight * terms[name], encoder, retain_graph=True)
-        norm = math.sqrt(sum(g.double().square().sum().item() for g in gradients))
+    subject = scene(kind)
+    found = subject.agent.method.influence(subject.replay, 7)
+    value_network = subject.networks.value.eval()  # no power iteration
+    terms = subject.look(seed=7).found.terms
+    encoder = dict(value_network.core.encoder.named_parameters())
+    weighted = {name: weight * terms[name] for name, weight in subject.agent.config.weights.items()}
+    for name, loss in (weighted | {"combined": sum(weighted.values())}).items():
+        norm = global_norm(gradients(loss, encoder))
         assert found[f"encoder_gradient_{name}"] == pytest.approx(norm, rel=1e-4), name
-        combined = combined + weight * terms[name]
-    gradients = torch.autograd.grad(combined, encoder)
-    norm = math.sqrt(sum(g.double().square().sum().item() for g in gradients))
-    assert found["encoder_gradient_combined"] == pytest.approx(norm, rel=1e-4)
+    assert len(found) == len(weighted) + 1
+
+
+def test_at_most_32_windows_are_looked_at(monkeypatch):
+    subject, asked = scene(batch_size=48), []
+    peek = subject.replay.peek
+    monkeypatch.setattr(subject.replay, "peek", lambda wanted: asked.extend(wanted) or peek(wanted))
+    subject.agent.method.influence(subject.replay, 0)
+    assert [(draw.batch, draw.horizon) for draw, _ in asked] == [(32, 3), (32, 5)]
+    assert subject.networks.value.training  # again
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_looks_changes_nothing(kind):
     """Weights, random numbers, priorities and the power iteration: two agents, one of them watched."""
-    spec = make_spec(kind)
-    watched, other = (make_agent(small_config(kind), spec) for _ in range(2))
-    first, second = (filled_replay(watched, spec) for _ in range(2))
+    watched, other = scene(kind), scene(kind)
     for _ in range(3):
-        watched.update(first)
-        other.update(second)
-        watched._influence.measured(first, watched.updates)
-    tensors = (snapshot(watched), snapshot(other))
-    assert not differing(*tensors)
-    assert torch.equal(watched.state_dict()["generator"], other.state_dict()["generator"])
-    assert torch.equal(first.priority, second.priority)
+        for subject in (watched, other):
+            subject.agent.update(subject.replay, LATE)
+        watched.agent.method.influence(watched.replay, watched.agent.updates)
+    assert not differing(snapshot(watched.agent), snapshot(other.agent))
+    states = [subject.agent.state_dict()["generator"] for subject in (watched, other)]
+    assert torch.equal(*states)
+    assert torch.equal(watched.replay.priority, other.replay.priority)
 
 
 def test_before_the_first_update_nothing_is_known():
-    agent = make_agent(small_config("continuous"), make_spec("continuous"))
+    agent = make_agent(small_config(), make_spec("continuous"))
     names = [f"encoder_gradient_{name}" for name in (*agent.config.weights, "combined")]
     assert all(math.isnan(agent.metrics()[name]) for name in names)

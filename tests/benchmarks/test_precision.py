@@ -6,23 +6,34 @@ import pytest
 import torch
 
 from benchmarks.commands import Precisions
-from benchmarks.precision import ANOTHER_BATCH, by_chance, by_rounding
+from benchmarks.precision import (
+    _SEED,
+    ANOTHER_BATCH,
+    _by_part,
+    _gradients,
+    _load,
+    _settings,
+    by_chance,
+    by_rounding,
+)
+from ogspr.agents.agent import Agent
 from ogspr.agents.methods import METHODS
+from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.train.learner import Learner
+from ogspr.train.opened import open_run
 from tests.benchmarks.reports import measured
 from tests.train.learners import OTHER_METHODS
-from tests.train.runs import final_state, request, train
+from tests.train.runs import final_state, request, tiny_options, train
 
 MODE, PRECISIONS = ("graph", ("tf32", "bf16")) if torch.cuda.is_available() else ("eager", ("bf16",))
 PARTS = {"ogspr": {"value", "policy"}, "mrq": {"encoder", "value", "policy"}, "drqv2": {"value", "policy"}}
 
 
-def trained(folder, method="ogspr", agent_steps=60):
-    changes = (
-        {"agent": replace(OTHER_METHODS[method], batch_size=4, random_steps=30)} if method != "ogspr" else {}
-    )
-    wanted = replace(request(folder, agent_steps=agent_steps, **changes), preset=method)
+def trained(folder, method="ogspr", agent_steps=60, **changes):
+    agent = OTHER_METHODS.get(method, tiny_options().agent)
+    agent = replace(agent, batch_size=4, random_steps=30, **changes)
+    wanted = replace(request(folder, agent=agent, agent_steps=agent_steps), preset=method)
     train(wanted)
     return wanted.folders[0]
 
@@ -62,6 +73,20 @@ def test_a_burst_that_is_due_is_not_made(tmp_path):
     assert {result.part for result in compared(run)[0]} == PARTS["mrq"]
 
 
+def test_gradients_are_those_of_the_next_update(tmp_path):
+    """DrQ-v2's noise follows a schedule, which no saved state holds; here it falls fast."""
+    run = trained(tmp_path, "drqv2", noise_steps=100)
+    opened = open_run(run, print, with_replay=True)
+    settings = _settings(opened, CPU)
+    learner = Learner(settings, place="device", seed=_SEED, state_folder=tmp_path, report=print)
+    before, _ = _load(opened, learner)
+    learner.update(61)  # of 60 agent steps; every second one is followed by an update
+    after = learner.state_dict()
+    assert learner.agent.method._noise_scale == pytest.approx(1 - 0.9 * 0.6)
+    for part, (found,) in _gradients(opened, settings, updates=1).items():
+        assert torch.equal(found, _by_part(before, after)[part])
+
+
 def test_table_and_csv_hold_what_was_compared(finished_run, tmp_path):
     path = tmp_path / "precision.csv"
     results, text = compared(finished_run, path)
@@ -89,7 +114,7 @@ def test_updates_in_a_graph_round_about_as_plain_ones_do(finished_run):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_mode_that_the_device_does_not_have_is_told_before_anything_is_computed(run, monkeypatch):
-    monkeypatch.setattr(Learner, "phases", lambda _: pytest.fail("computed"))
+    monkeypatch.setattr(Agent, "phases", lambda *_: pytest.fail("computed"))
     with pytest.raises(UserError, match="needs a CUDA device"):
         compared(run, mode="graph")
 
@@ -157,6 +182,6 @@ def test_an_update_that_fails_is_told(run, monkeypatch):
 
 
 def test_a_replay_that_does_not_fit_is_told(finished_run, monkeypatch):
-    monkeypatch.setattr("ogspr.replay.plan.free_host_bytes", lambda: 10)
+    monkeypatch.setattr("ogspr.replay.storage.free_host_bytes", lambda: 10)
     with pytest.raises(UserError, match=r"its replay does not fit: .*; use a machine with more memory\.$"):
         compared(finished_run)

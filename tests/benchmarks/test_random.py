@@ -13,6 +13,8 @@ from ogspr.commands.rollout import rollout
 from ogspr.envs import EnvOptions, dmc, make
 from ogspr.errors import UserError
 from ogspr.reference import read_table
+from ogspr.train.episodes import EpisodeDriver
+from ogspr.types import Episode
 from tests.benchmarks.reports import measured
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,8 +78,8 @@ def test_whole_episodes_are_those_of_rollout():
 
 
 def test_mean_deviation_and_error_by_hand(monkeypatch):
-    scores = iter([2.0, 4.0, 4.0, 10.0])
-    monkeypatch.setattr(bench, "_play", lambda *_: next(scores))
+    played = [Episode(score, 10, 10, "truncated", "") for score in (2.0, 4.0, 4.0, 10.0)]
+    monkeypatch.setattr(EpisodeDriver, "play", lambda *_: played)
     found = bench.random_score(COUNTER, episodes=4, seed=0)
     assert (found.mean, found.episodes) == (5.0, 4)
     assert found.standard_deviation == pytest.approx(12**0.5)  # squares 9 + 1 + 1 + 25, over 3

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,9 +7,12 @@ import torch
 from benchmarks import flops
 from benchmarks.commands import Update
 from benchmarks.flops import Operations, floating_point_operations, operations_a_second
-from benchmarks.learners import Memory, held_bytes
+from benchmarks.learners import Memory, fill, held_bytes
+from ogspr.device import CPU
 from ogspr.errors import UserError
+from ogspr.types import Draw
 from tests.benchmarks.reports import measured
+from tests.train.learners import CONTINUOUS, make_learner
 
 QUICK = {"batch_sizes": (2,), "capacities": (40,), "updates": 1, "rounds": 1, "learners": (1, 2)}
 
@@ -71,6 +75,16 @@ def test_every_method_is_measured(preset, learned):
     assert result.memory.optimisers_bytes == pytest.approx(2 * 4 * learned, rel=0.01)  # two moments of each
 
 
+@pytest.mark.parametrize("across_episodes", [False, True])
+def test_windows_end_with_the_newest_step(across_episodes):
+    learner = make_learner(spec=replace(CONTINUOUS, frame_stack=1))
+    fill(learner, seed=0)
+    replay, horizon = learner.replay, 5
+    draw = Draw(1000, horizon, across_episodes=across_episodes)
+    (window,) = replay.peek([(draw, torch.linspace(0, 0.999, 1000, dtype=torch.float64))])
+    assert (window.starts.min(), window.starts.max()) == (0, replay.shape.capacity - 1 - horizon)
+
+
 def test_operations_by_hand():
     a, weight = torch.zeros(3, 5), torch.zeros(5, 7, requires_grad=True)
     assert floating_point_operations(lambda: a @ weight) == Operations(0, 2 * 3 * 5 * 7)
@@ -93,7 +107,7 @@ def test_each_kind_of_operation_is_bound_by_its_own_precision(precision, seconds
 def test_operations_a_second_by_hand(monkeypatch):
     seconds = iter([0.5, 0.25, *[0.5] * 8])  # the best counts: others were disturbed
     monkeypatch.setattr("benchmarks.flops.seconds", lambda *_: next(seconds))
-    assert operations_a_second(torch.device("cpu"), "fp32") == 2 * 1024**3 / 0.25
+    assert operations_a_second(CPU, "fp32") == 2 * 1024**3 / 0.25
 
 
 def test_memory_that_is_nobody_elses_is_for_working():

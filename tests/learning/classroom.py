@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogspr.agents.methods import method_of
+from ogspr.agents.agent import Agent
 from ogspr.agents.protocol import AgentConfig
+from ogspr.device import CPU
 from ogspr.replay import Replay, ReplayShape
 from ogspr.train.execution import Execution
 from ogspr.train.graph import make_accelerator
 from ogspr.types import Action, UInt8Array
 from tests.learning.probe_worlds import Choice, World
 
-CPU = torch.device("cpu")
 SLOTS = 400  # of replay
 RANDOM_STEPS = 500  # more than fit: the oldest are overwritten
 GREEDY_TOLERANCE = 0.1  # how much less than the best action the policy's may be worth
@@ -62,7 +62,6 @@ class Estimate(NamedTuple):
 class Pupil:
     """An agent with its replay, in the world it learns."""
 
-    agent: Any
     pixel_range = (-0.5, 0.5)
     decay = 0.5  # the share of the updates in which the learning rate falls to zero: no jitter in the end
 
@@ -70,11 +69,11 @@ class Pupil:
         self.world = lesson.world(lesson.choice(), seed)
         spec, config = self.world.spec, self.configuration(lesson)
         accelerator = make_accelerator(Execution("eager", "fp32"), CPU)
-        make = method_of(config).makers().agent
-        self.agent = make(config, spec, seed=seed, device=CPU, accelerator=accelerator)
+        self.agent = Agent(config, spec, seed=seed, device=CPU, accelerator=accelerator)
         sizes = (spec.frame_shape, spec.frame_stack, spec.actions.vector_size, config.longest_horizon)
         self.replay = Replay(ReplayShape(SLOTS, *sizes), CPU)
         self.agent_steps = 0
+        self.first = True  # whether the episode has just begun
         self.observations: dict[int, UInt8Array] = {}  # of the states it has been in
         self._begin()
 
@@ -89,7 +88,8 @@ class Pupil:
     def step(self) -> float:
         """One step of training, without updates; its reward."""
         observation = self.observations[self.world.state]
-        action = self.agent.ask(observation, agent_steps=self.agent_steps, explore=True)()
+        action = self.agent.act_async(observation, first=self.first, agent_steps=self.agent_steps)()
+        self.first = False
         step = self.world.step(action)
         self.agent_steps += 1
         self.replay.add(self.agent.action_vector(action), step)
@@ -101,10 +101,9 @@ class Pupil:
     def learn_from_random_steps(self, updates: int) -> None:
         for _ in range(RANDOM_STEPS):
             self.step()
-        rate = self.agent.config.learning_rate
         for left in range(updates, 0, -1):
-            self.agent.set_learning_rate(rate * min(1.0, left / (self.decay * updates)))
-            self.agent.update(self.replay)
+            self._slow_down(min(1.0, left / (self.decay * updates)))
+            self.agent.update(self.replay, self.agent_steps)
 
     def learn_from_own_steps(self, updates: int) -> list[float]:
         """As in training; the rewards."""
@@ -112,11 +111,19 @@ class Pupil:
         while self.agent.updates < updates:
             rewards.append(self.step())
             for _ in range(self.agent.updates_due(self.agent_steps)):
-                self.agent.update(self.replay)
+                self.agent.update(self.replay, self.agent_steps)
         return rewards
+
+    def _slow_down(self, factor: float) -> None:
+        """Learns with this share of its learning rates from here on; no method has a setting for it."""
+        for learning in self.agent.learning.values():
+            for optimiser in learning.optimisers.values():
+                for vector in optimiser._vectors:
+                    vector.learning_rate.fill_(factor * vector.group.learning_rate)
 
     def _begin(self) -> None:
         first = self.world.reset()
+        self.first = True
         self.replay.begin(first)
         self.observations[self.world.state] = first.observation
 
@@ -144,8 +151,10 @@ class Pupil:
 
     def greedy_value(self, state: int) -> float:
         """What the policy's action is worth in truth."""
-        action = self.agent.ask(self.observations[state], agent_steps=self.agent_steps, explore=False)()
-        return self.world.value(state, action)
+        asked = self.agent.act_async(
+            self.observations[state], first=True, agent_steps=self.agent_steps, explore=False
+        )
+        return self.world.value(state, asked())
 
 
 def assert_knows_its_world(pupil: Pupil, tolerance: float) -> None:

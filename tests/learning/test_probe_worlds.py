@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.ogspr import preset
-from ogspr.agents.ogspr.agent import OGSPRAgent
 from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
 from ogspr.ops.two_hot import two_hot
 from ogspr.types import Action
@@ -89,8 +88,6 @@ ONLINE = (
 class OGSPRPupil(Pupil):
     """An agent of a variant of OG-SPR."""
 
-    agent: OGSPRAgent
-
     def configuration(self, lesson: Lesson) -> OGSPRConfig:
         settings = {
             "sizes": SMALL,
@@ -103,18 +100,18 @@ class OGSPRPupil(Pupil):
 
     def representation(self, state: int, action: Action) -> Tensor:
         """z: (1, Z)."""
-        core = self.agent.value_network.core
+        core = self.agent.method.networks.value.core
         z: Tensor = core.state_action(core.latent(self.image(state)), self.vector(action))
         return z
 
     def grounded(self, state: int, action: Action) -> Tensor:
         """z_aux, which decoder and short-term value see: (1, Z)."""
-        core = self.agent.value_network.core
+        core = self.agent.method.networks.value.core
         z: Tensor = core.state_action(core.encoder(self.image(state)), self.vector(action))
         return z
 
     def values(self, state: int, action: Action) -> list[float]:
-        values: Tensor = self.agent.value_network.core.values(self.representation(state, action))
+        values: Tensor = self.agent.method.networks.value.core.values(self.representation(state, action))
         return values[:, 0].tolist()
 
 
@@ -152,10 +149,11 @@ def test_values_reach_back_beyond_the_window(chain):
 @torch.no_grad()
 def test_auxiliary_heads_know_what_comes_next(chain):
     """The next frame, the next latent state and the rewards of three steps, in every state of the chain."""
-    world, agent, heads = chain.world, chain.agent, chain.agent.value_network.heads
+    world, networks = chain.world, chain.agent.method.networks
+    heads = networks.value.heads
     states, action = (*world.states, world.states[-1] + 1), world.choice.probes[0]
     frames = torch.stack([chain.scaled(picture(state)) for state in states])
-    latents = torch.cat([agent.target_core.latent(chain.image(state)) for state in states])
+    latents = torch.cat([networks.target_core.latent(chain.image(state)) for state in states])
     for place, state in enumerate(world.states):
         z, grounded = chain.representation(state, action), chain.grounded(state, action)
         assert nearest(heads["observation"](grounded), frames) == place + 1

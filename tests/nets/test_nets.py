@@ -13,8 +13,7 @@ from ogspr.agents.modules import parameter_count
 from ogspr.errors import UserError
 from ogspr.nets.decoder import FrameDecoder
 from ogspr.nets.encoder import ConvEncoder
-from ogspr.nets.mlp import MLP, ParallelMLP, SpectralLinear
-from ogspr.nets.weights import orthogonal
+from ogspr.nets.mlp import MLP, ParallelMLP, SpectralLinear, orthogonal
 
 SIZES = (11, 40, 30, 7)
 

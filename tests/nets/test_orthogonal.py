@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ogspr.agents.drqv2.networks import FlatEncoder, ParallelReLUMLP, ReLUMLP, Trunk
 from ogspr.errors import UserError
-from ogspr.nets.orthogonal import FlatEncoder, ParallelReLUMLP, ReLUMLP, Trunk
 
 
 @pytest.fixture(autouse=True)

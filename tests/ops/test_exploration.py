@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ogspr.ops.exploration import linear_schedule, truncated_normal
+from ogspr.agents.drqv2 import DrQv2Config
+from ogspr.ops.values import truncated_normal
 
 ONE = torch.tensor(1.0)
 
@@ -12,7 +13,8 @@ ONE = torch.tensor(1.0)
     ("step", "expected"), [(0, 1.0), (100, 0.91), (500, 0.55), (999, 0.1009), (1000, 0.1), (10**7, 0.1)]
 )
 def test_the_schedule_is_a_straight_line_that_ends_and_stays(step, expected):
-    assert linear_schedule(1.0, 0.1, 1000, step) == pytest.approx(expected)
+    config = DrQv2Config(noise_start=1.0, noise_end=0.1, noise_steps=1000)
+    assert config.noise_scale(step) == pytest.approx(expected)
 
 
 def test_noise_is_scaled_then_clipped_then_the_action_is_kept_inside():

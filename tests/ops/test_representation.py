@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ogspr.ops.representation import dead_share, effective_rank
+from ogspr.agents.metrics import dead_share, effective_rank
 
 
 def hadamard(doublings: int) -> torch.Tensor:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ogspr.probe.normalisation import RunningMoments
+from ogspr.probe.probing import RunningMoments
 
 
 def shown(*batches):

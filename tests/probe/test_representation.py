@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from ogspr.agents.methods import METHODS
+from ogspr.agents.agent import make_representation
 from ogspr.agents.ogspr import preset_names
 from ogspr.agents.ogspr.config import PIXEL_RANGE
+from ogspr.device import CPU
 from ogspr.ops.shift import scaled_pixels
 from tests.train.learners import CONTINUOUS, DISCRETE, make_learner, small_config
 
@@ -22,7 +23,7 @@ def pictures_and_actions(spec, count=5):
 
 
 def made(config, spec, tensors):
-    return METHODS["ogspr"].makers().representation(config, spec, tensors, device=torch.device("cpu"))
+    return make_representation(config, spec, tensors, device=CPU)
 
 
 def digest(tensors):
@@ -37,12 +38,12 @@ def digest(tensors):
 def test_it_shows_what_the_agent_that_learned_it_computes(variant, spec):
     config = small_config(variant)
     learner = make_learner(spec=spec, config=config)
-    learner.update()
+    learner.update(1)
     tensors = learner.state_dict()["tensors"]
     representation = made(config, spec, tensors)
     pictures, actions = pictures_and_actions(spec)
     h, z = representation.encode(pictures, actions)
-    core = learner.agent.value_network.core
+    core = learner.agent.method.networks.value.core
     vectors = torch.from_numpy(learner.agent.action_vector(actions))
     with torch.no_grad():
         expected_h = core.latent(scaled_pixels(torch.from_numpy(pictures), *PIXEL_RANGE))

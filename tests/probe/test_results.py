@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM
-from ogspr.probe.figure import draw
 from ogspr.probe.heads import HeadTraining
 from ogspr.probe.probing import Loss
-from ogspr.probe.results import ProbeRow, summarise, write_rows
+from ogspr.probe.results import ProbeRow, draw, summarise, write_rows
 
 TASK = "dmc:dog-trot"
 # (seed, collector): state loss, next-state loss; summed over ten dimensions.

@@ -6,13 +6,15 @@ whatever a replay draws can be traced back.
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from ogspr.device import CPU
 from ogspr.replay import Replay, ReplayShape
-from ogspr.types import TimeStep, Window
+from ogspr.types import Draw, TimeStep, Window
 
 FRAME_SHAPE = (2, 3, 4)
 ACTION_SIZE = 3
@@ -72,7 +74,7 @@ def evenly(count: int) -> torch.Tensor:
 
 def make_replay(capacity: int, frame_stack: int = 3, longest_horizon: int = 5) -> Replay:
     shape = ReplayShape(capacity, FRAME_SHAPE, frame_stack, ACTION_SIZE, longest_horizon)
-    return Replay(shape, torch.device("cpu"))
+    return Replay(shape, CPU)
 
 
 class Recorder:
@@ -117,6 +119,11 @@ class Recorder:
     def valid_places(self, horizon: int) -> set[Place]:
         return {place for place in self.stored if self.is_valid(place, horizon)}
 
+    def runs(self, horizon: int) -> dict[Place, list[Place]]:
+        """By where they begin, all observations that were stored in a row, `horizon` steps long."""
+        stored = list(self.stored)
+        return {stored[i]: stored[i : i + horizon + 1] for i in range(len(stored) - horizon)}
+
     def is_valid(self, start: Place, horizon: int) -> bool:
         """Its stack is stored, and it has `horizon` outcomes or a terminal before that many."""
         episode = self.episodes[start.episode]
@@ -127,12 +134,13 @@ class Recorder:
         return complete and all(Place(start.episode, step) in self.stored for step in needed)
 
 
-def drawable(replay: Replay, horizon: int) -> Window:
+def drawable(replay: Replay, horizon: int, **draw: bool) -> Window:
     """Every window that can be drawn, once each: with equal priorities no start escapes so fine a comb."""
-    (window,) = replay.draw([(horizon, evenly(2 * replay.shape.capacity))])
+    places = evenly(2 * replay.shape.capacity)
+    (window,) = replay.draw([(Draw(len(places), horizon, **draw), places)])
     starts = window.starts.tolist()
     once = sorted(starts.index(start) for start in set(starts))
-    fields = {name: getattr(window, name)[once] for name in ("starts", "rows", "actions", "rewards", "alive")}
+    fields = {name: getattr(window, name)[once] for name in Window._fields if name != "frames"}
     return window._replace(**fields)
 
 
@@ -154,8 +162,8 @@ def check_windows(recorder: Recorder, horizon: int) -> None:
     assert window.rows.shape == (len(places), recorder.replay.shape.frame_stack + horizon)
     for k in range(horizon + 1):
         check_observations(recorder, places, window, k)
-    fields = zip(places, window.actions.tolist(), window.rewards.tolist(), window.alive.tolist(), strict=True)
-    for place, actions, rewards, alive in fields:
+    for place, actions, rewards, alive, first in fields_of(places, window):
+        assert first == [place.step + k == 0 for k in range(horizon + 1)]
         episode = recorder.episodes[place.episode]
         steps = slice(place.step, place.step + horizon)
         ended = episode.known(place.step, horizon)
@@ -163,6 +171,34 @@ def check_windows(recorder: Recorder, horizon: int) -> None:
         assert alive == [1.0] + [float(not terminal) for terminal in ended] + [0.0] * (horizon - known)
         assert rewards[:known] == episode.rewards[steps][:known]
         assert actions[:known] == [action.tolist() for action in episode.actions[steps][:known]]
+
+
+def check_runs(recorder: Recorder, horizon: int, **draw: bool) -> None:
+    """The same of windows across episodes, whose fields all have a meaning."""
+    expected = recorder.runs(horizon)
+    assert recorder.replay.valid_starts(horizon, across_episodes=True) == len(expected)
+    if not expected:
+        return
+    window = drawable(recorder.replay, horizon, across_episodes=True, **draw)
+    starts = start_places(window)
+    assert sorted(starts) == sorted(expected)
+    for row, (start, actions, rewards, alive, first) in enumerate(fields_of(starts, window)):
+        places = expected[start]
+        assert [place_of(frame) for frame in window.frames[window.rows[row]].numpy()] == places
+        assert first == [place.step == 0 for place in places]
+        assert alive[0] == 1.0
+        for k, (here, there) in enumerate(pairwise(places)):
+            leads_on = there == Place(here.episode, here.step + 1)
+            assert actions[k] == (action_of(here) if leads_on else np.zeros(ACTION_SIZE)).tolist()
+            assert rewards[k] == (reward_of(here) if leads_on else 0.0)
+            terminal = leads_on and recorder.episodes[here.episode].terminals[here.step]
+            assert alive[k + 1] == float(not terminal)
+
+
+def fields_of(places: list[Place], window: Window):
+    """Place, actions, rewards, alive and first of each window."""
+    names = ("actions", "rewards", "alive", "first")
+    return zip(places, *(getattr(window, name).tolist() for name in names), strict=True)
 
 
 def check_observations(recorder: Recorder, places: list[Place], window: Window, k: int) -> None:

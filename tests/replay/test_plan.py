@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import ogspr
+from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.replay import Replay, ReplayShape, StoragePlan, plan, plan_storage
-from ogspr.replay.plan import Room, choose_place
+from ogspr.replay.storage import Room, choose_place
 
-CPU = torch.device("cpu")
 DMC_FRAME = (3, 84, 84)
 DOG_ACTIONS = 38
 LARGEST_DMC_STEP = 22_000

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from ogspr.device import CPU
 from ogspr.errors import UserError
-from ogspr.ops.returns import n_step_return
+from ogspr.ops.values import n_step_return
 from ogspr.replay import Replay, ReplayShape
-from ogspr.types import TimeStep
+from ogspr.types import Draw, TimeStep
 from tests.replay.model import (
     FRAME_SHAPE,
     Place,
     Recorder,
+    check_runs,
     check_windows,
     drawable,
     evenly,
@@ -288,7 +290,7 @@ def test_an_interrupted_episode_ends_like_a_truncated_one():
 def test_all_drawn_windows_share_the_stored_frames():
     recorded = recorder()
     recorded.add_episode(steps=9)
-    wanted = [(3, evenly(2)), (5, evenly(4))]
+    wanted = [(Draw(2, 3), evenly(2)), (Draw(4, 5), evenly(4))]
     short, long = recorded.replay.draw(wanted)
     assert short.frames.data_ptr() == long.frames.data_ptr() == recorded.replay.frames.data_ptr()
     assert (short.horizon, long.horizon) == (3, 5)
@@ -311,7 +313,7 @@ def test_a_ring_that_cannot_hold_one_window_is_refused():
     ids=["action", "shape", "type"],
 )
 def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(action, picture):
-    replay = Replay(ReplayShape(20, (1, 3, 3), 2, 2, 3), torch.device("cpu"))
+    replay = Replay(ReplayShape(20, (1, 3, 3), 2, 2, 3), CPU)
     good = np.zeros((2, 3, 3), np.uint8)
     bad = good.astype(np.float32) if isinstance(picture, str) else good if picture is None else picture
 
@@ -326,3 +328,66 @@ def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(action, picture
     replay.add(np.zeros(2), step(good))
     assert [replay.valid_starts(horizon) for horizon in (1, 2)] == [2, 1]
     assert int((replay.reach > 0).sum()) == 2
+
+
+# --- across episodes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capacity", "mean_length"),
+    [
+        (7, 4.0),
+        (7, 40.0),  # episodes longer than the ring
+        (23, 1.5),  # many episodes of one step
+        (40, 6.0),
+    ],
+)
+@pytest.mark.parametrize("draw", [{}, {"by_priority": False}], ids=["by priority", "uniform"])
+def test_after_every_step_all_runs_across_episodes_can_be_drawn(capacity, mean_length, draw):
+    recorded = recorder(capacity, frame_stack=1)
+    history = record_anything(recorded, np.random.default_rng(0), mean_length)
+    for _ in range(120):
+        next(history)
+        for horizon in range(1, 6):
+            check_runs(recorded, horizon, **draw)
+
+
+def test_what_lies_between_two_episodes_is_no_step():
+    """A terminal, a truncation and an interruption: two steps each, then the next episode begins."""
+    recorded = recorder(frame_stack=1)
+    recorded.add_episode(steps=2, terminated=True)
+    recorded.add_episode(steps=2, truncated=True)
+    recorded.add_episode(steps=2)
+    recorded.begin()
+    window = drawable(recorded.replay, 9, across_episodes=True)
+    assert window.first.tolist() == [[True, False, False] * 3 + [True]]
+    assert window.alive.tolist() == [[1, 1, 0] + [1] * 7]  # what comes after the terminal counts again
+    assert window.rewards.tolist() == [[0.5, -1.5, 0, 1000.5, -1001.5, 0, 2000.5, -2001.5, 0]]
+    assert not window.actions[0, [2, 5, 8]].any()
+
+
+def test_a_lost_life_within_an_episode_is_terminal_and_begins_nothing():
+    recorded = recorder(frame_stack=1)
+    recorded.begin()
+    for step in range(5):
+        recorded.add(lost_life=step == 2)
+    window = drawable(recorded.replay, 5, across_episodes=True)
+    assert window.first.tolist() == [[True] + [False] * 5]
+    assert window.alive.tolist() == [[1, 1, 1, 0, 1, 1]]
+    assert window.rewards.all()
+
+
+def test_windows_across_episodes_need_a_frame_stack_of_one():
+    recorded = recorder(frame_stack=2)
+    recorded.add_episode(steps=9)
+    for ask in (recorded.replay.draw, recorded.replay.peek):
+        with pytest.raises(ValueError, match="frame stack of one, not 2"):
+            ask([(Draw(2, 3), evenly(2)), (Draw(2, 3, across_episodes=True), evenly(2))])
+
+
+def test_peeking_gives_the_windows_that_drawing_gives():
+    recorded = recorder(frame_stack=1)
+    recorded.add_episode(steps=9)
+    wanted = [(Draw(4, 3), evenly(4)), (Draw(4, 2, by_priority=False, across_episodes=True), evenly(4))]
+    for seen, drawn in zip(recorded.replay.peek(wanted), recorded.replay.draw(wanted), strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(seen, drawn, strict=True))

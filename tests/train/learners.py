@@ -12,6 +12,7 @@ from ogspr.agents.mrq import MRQConfig
 from ogspr.agents.mrq import Sizes as MRQSizes
 from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
 from ogspr.agents.protocol import AgentConfig
+from ogspr.device import Device
 from ogspr.train.execution import Execution, default_execution
 from ogspr.train.learner import Learner, LearnerSettings
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
@@ -52,9 +53,9 @@ def make_learner(
     folder: Path = Path("unused"),
     report=print,
 ) -> Learner:
-    where = torch.device(device)
+    where = Device(torch.device(device))
     settings = LearnerSettings(
-        config or small_config(), spec, 200, where, execution or default_execution(where.type)
+        config or small_config(), spec, 200, where, execution or default_execution(where.is_gpu)
     )
     learner = Learner(settings, place=place, seed=seed, state_folder=folder, report=report)
     store_episodes(learner, seed)
@@ -80,15 +81,33 @@ def store_episodes(
             learner.add(learner.spec.actions.sample(rng), step(**ending))
 
 
+def acted(learner: Learner, images: np.ndarray, agent_steps: int = 10**6, explore: bool = True) -> np.ndarray:
+    """What it does when it sees one observation, or several."""
+    with learner.stream():
+        asked = learner.agent.act_async(images, first=False, agent_steps=agent_steps, explore=explore)
+    return asked()
+
+
+def updated(learner: Learner, updates: int = 1) -> dict[str, torch.Tensor]:
+    """Its weights after so many updates, which follow late agent steps."""
+    for _ in range(updates):
+        learner.update(10**6)
+    return weights(learner)
+
+
+def metrics(learner: Learner) -> dict[str, float]:
+    with learner.stream():
+        return learner.agent.metrics()
+
+
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
-    """Copies of all numbers that learn, of whatever method, on the host."""
-    home = getattr(learner.agent, "networks", learner.agent)
-    parts = [part for part in ("value_network", "core", "model", "policy") if hasattr(home, part)]
-    return {
-        f"{part}.{name}": parameter.detach().cpu().clone()
-        for part in parts
-        for name, parameter in getattr(home, part).named_parameters()
-    }
+    """Copies of all numbers that learn, of whatever method, on the host; when all updates are done."""
+    with learner.stream():
+        return {
+            f"{place}.{name}": parameter.detach().cpu().clone()
+            for place, module in enumerate(learner.agent.method.learned)
+            for name, parameter in module.named_parameters()
+        }
 
 
 def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:

@@ -17,7 +17,8 @@ from ogspr.envs import EnvOptions
 from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.run import RunFolder
 from ogspr.train.options import ComputeOptions, EvaluationOptions, KeepOptions, TrainOptions
-from ogspr.train.session import Audience, Request, Session
+from ogspr.train.run import Listener, Request
+from ogspr.train.session import Session
 from ogspr.train.signals import StopRequest
 
 TASK = "tests.helpers.worlds:drift"
@@ -52,8 +53,8 @@ def request(folder: Path, seeds=(0,), **changes) -> Request:
     return Request(changes.pop("task", TASK), "ogspr", tuple(seeds), tiny_options(**changes), folders, allow)
 
 
-class Listener(Audience):
-    """Remembers what was said."""
+class Recorder(Listener):
+    """Remembers what it was told."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -66,8 +67,8 @@ class Listener(Audience):
         self.warnings.append(text)
 
 
-def train(wanted: Request, audience: Audience | None = None, stop: StopRequest | None = None) -> Session:
-    session = Session(wanted, audience or Audience(), stop or StopRequest())
+def train(wanted: Request, audience: Listener | None = None, stop: StopRequest | None = None) -> Session:
+    session = Session(wanted, audience or Listener(), stop or StopRequest())
     session.run()
     return session
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ogspr.envs import launch
-from ogspr.train.evaluation import Evaluator, Occasion
+from ogspr.train.evaluation import Evaluator, PolicySnapshot
 
 TASK = "tests.helpers.worlds:drift"
 
@@ -18,18 +18,24 @@ class Constant:
     def load_weights(self, weights) -> None:
         self.weight = float(weights["w"])
 
-    def act(self, observations, rng):  # noqa: ARG002
-        self.batches.append(len(observations))
-        return np.full((len(observations), 2), self.weight, np.float32)
+    def initial_carry(self, count):  # noqa: ARG002
+        return {}
+
+    def act(self, images, carry, first, rng):  # noqa: ARG002
+        self.batches.append(len(images))
+        return np.full((len(images), 2), self.weight, np.float32), carry
 
 
 def evaluator(episodes=5, environments=2):
-    seats = [launch(TASK, seed=place, worker=False) for place in range(environments)]
-    return Evaluator(Constant(), seats, episodes)
+    return Evaluator(Constant(), launched(environments), episodes)
 
 
-def occasion(weight: float, agent_steps: int = 10) -> Occasion:
-    return Occasion(agent_steps, 2 * agent_steps, {"w": torch.tensor(weight)})
+def launched(count):
+    return [launch(TASK, seed=place, worker=False) for place in range(count)]
+
+
+def snapshot(weight: float, agent_steps: int = 10) -> PolicySnapshot:
+    return PolicySnapshot(agent_steps, 2 * agent_steps, {"w": torch.tensor(weight)})
 
 
 def finished(judge):
@@ -52,20 +58,21 @@ def by_hand(seed: int, weight: float, episodes: int) -> list[tuple[float, int]]:
 
 
 def test_episodes_are_those_of_each_environment_in_turn():
-    judge = evaluator(episodes=5)
-    judge.begin(occasion(0.25))
+    policy = Constant()
+    judge = Evaluator(policy, launched(2), 5)
+    judge.begin(snapshot(0.25))
     result = finished(judge)
     first, second = by_hand(0, 0.25, 3), by_hand(1, 0.25, 2)
     expected = [first[0], second[0], first[1], second[1], first[2]]
     assert [(episode.score, episode.agent_steps) for episode in result.episodes] == expected
     assert result.mean_score == pytest.approx(np.mean([score for score, _ in expected]))
-    assert set(judge._policy.batches) == {2}  # always the same number of pictures: acting stays fast
+    assert set(policy.batches) == {2}  # always the same number of images: acting stays fast
 
 
 def test_the_next_evaluation_goes_on_with_the_same_environments():
     judge = evaluator(episodes=2)
     for _ in range(2):
-        judge.begin(occasion(0.1))
+        judge.begin(snapshot(0.1))
         result = finished(judge)
     assert [episode.score for episode in result.episodes] == [by_hand(seed, 0.1, 2)[1][0] for seed in (0, 1)]
 
@@ -73,9 +80,9 @@ def test_the_next_evaluation_goes_on_with_the_same_environments():
 @pytest.mark.parametrize("steps", [0, 1, 7, 13])
 def test_an_evaluation_that_was_interrupted_begins_again(steps):
     judge = evaluator(episodes=4)
-    judge.begin(occasion(0.1))
+    judge.begin(snapshot(0.1))
     finished(judge)
-    judge.begin(occasion(-0.2, agent_steps=20))
+    judge.begin(snapshot(-0.2, agent_steps=20))
     for _ in range(steps):
         assert judge.advance(wait=True) is None
     state = judge.state_dict()
@@ -85,14 +92,14 @@ def test_an_evaluation_that_was_interrupted_begins_again(steps):
     assert again.busy
     result = finished(again)
     assert result.episodes == expected.episodes
-    assert result.occasion.agent_steps == 20
+    assert result.snapshot.agent_steps == 20
 
 
 def test_an_evaluation_may_have_a_number_of_its_own():
     judge = evaluator(episodes=2)
     counts = []
     for asked in (None, 5, None):
-        judge.begin(occasion(0.1), asked)
+        judge.begin(snapshot(0.1), asked)
         counts.append([episode.score for episode in finished(judge).episodes])
     assert [len(scores) for scores in counts] == [2, 5, 2]
     first, second = ([score for score, _ in by_hand(seed, 0.1, 5)] for seed in (0, 1))
@@ -103,7 +110,7 @@ def test_an_evaluation_may_have_a_number_of_its_own():
 @pytest.mark.parametrize("steps", [0, 7, 20])
 def test_one_with_a_number_of_its_own_begins_again_with_it(steps):
     judge = evaluator(episodes=2)
-    judge.begin(occasion(-0.2), 7)
+    judge.begin(snapshot(-0.2), 7)
     for _ in range(steps):
         assert judge.advance(wait=True) is None
     state = judge.state_dict()
@@ -113,30 +120,31 @@ def test_one_with_a_number_of_its_own_begins_again_with_it(steps):
     result = finished(again)
     assert len(result.episodes) == 7
     assert result.episodes == expected.episodes
-    again.begin(occasion(-0.2))
+    again.begin(snapshot(-0.2))
     assert len(finished(again).episodes) == 2
 
 
 def test_a_state_without_evaluation_is_continued():
     judge = evaluator(episodes=2)
     fresh = judge.state_dict()
-    judge.begin(occasion(0.1))
+    judge.begin(snapshot(0.1))
     finished(judge)
     used = judge.state_dict()
     assert fresh["occasion"] is None and used["occasion"] is None
-    judge.begin(occasion(0.3))
+    judge.begin(snapshot(0.3))
     expected = finished(judge)
     again = evaluator(episodes=2)
     again.load_state_dict(used)
-    again.begin(occasion(0.3))
+    again.begin(snapshot(0.3))
     assert finished(again).episodes == expected.episodes
 
 
 def test_it_waits_only_when_told():
-    judge = evaluator(episodes=2)
-    judge.begin(occasion(0.1))
-    judge._seats[1].env.step_ready = lambda: False
+    policy, environments = Constant(), launched(2)
+    judge = Evaluator(policy, environments, 2)
+    judge.begin(snapshot(0.1))
+    environments[1].step_ready = lambda: False
     for _ in range(100):
         assert judge.advance(wait=False) is None
-    assert judge._seats[0].agent_steps == 0
+    assert len(policy.batches) == 1
     assert finished(judge).episodes

@@ -8,6 +8,7 @@ import torch
 from ogspr.ops import first_layer
 from ogspr.train.execution import Execution
 from ogspr.train.graph import GraphAccelerator, set_matrix_precision
+from ogspr.types import Draw
 from tests.train.learners import (
     CONTINUOUS,
     DISCRETE,
@@ -249,11 +250,11 @@ def test_a_failed_update_leaves_everything_as_it_was_in_a_graph():
 def test_pinned_frames_give_the_windows_of_the_call_before():
     pinned, on_device = learner_on_gpu(place="pinned").replay, learner_on_gpu().replay
     uniforms = [torch.rand(2, 16, dtype=torch.float64, device="cuda") for _ in range(4)]
-    wanted = [[(3, pair[0]), (5, pair[1])] for pair in uniforms]
+    wanted = [[(Draw(16, 3), pair[0]), (Draw(16, 5), pair[1])] for pair in uniforms]
     expected = [[window._asdict() for window in on_device.draw(request)] for request in wanted]
     for call, request in enumerate(wanted):
         for window, right in zip(pinned.draw(request), expected[max(0, call - 1)], strict=True):
-            for name in ("starts", "actions", "rewards", "alive"):
+            for name in ("starts", "actions", "rewards", "alive", "first", "priority"):
                 assert torch.equal(getattr(window, name), right[name]), name
             assert torch.equal(window.frames[window.rows], right["frames"][right["rows"]])
         pinned._prefetcher.join()
@@ -266,9 +267,10 @@ def test_pinned_frames_are_fetched_ahead_for_each_kind_of_update():
     requests = [(h, torch.rand(16, dtype=torch.float64, device="cuda")) for h in horizons]
     before: dict[int, tuple] = {}
     for horizon, uniforms in requests:
-        (window,) = pinned.draw([(horizon, uniforms)])
-        (right,) = on_device.draw([before.get(horizon, (horizon, uniforms))])
-        before[horizon] = (horizon, uniforms)
+        wanted = (Draw(16, horizon), uniforms)
+        (window,) = pinned.draw([wanted])
+        (right,) = on_device.draw([before.get(horizon, wanted)])
+        before[horizon] = wanted
         assert torch.equal(window.starts, right.starts)
         assert torch.equal(window.frames[window.rows], right.frames[right.rows])
         pinned._prefetcher.join()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.records.tree import save_tree
 from ogspr.replay import Replay
@@ -20,13 +21,15 @@ from tests.train.learners import (
     CONTINUOUS,
     DISCRETE,
     OTHER_METHODS,
+    acted,
     distance,
     make_learner,
+    metrics,
     small_config,
+    updated,
     weights,
 )
 
-CPU = torch.device("cpu")
 PLAIN = Execution("eager", "fp32")
 
 
@@ -34,31 +37,32 @@ def settings(capacity: int = 100) -> LearnerSettings:
     return LearnerSettings(small_config(), CONTINUOUS, capacity, CPU, PLAIN)
 
 
+IMAGE = np.zeros(CONTINUOUS.observation_shape, np.uint8)
+
+
 @pytest.mark.parametrize("spec", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
 def test_a_learner_acts_stores_and_updates(spec):
     learner = make_learner(spec=spec)
     before = weights(learner)
-    picture = np.zeros(spec.observation_shape, np.uint8)
+    image = np.zeros(spec.observation_shape, np.uint8)
     for explore in (True, False):
         for steps in (0, 10**6):
-            spec.actions.checked(learner.act(picture, agent_steps=steps, explore=explore))
-    learner.update()
-    assert distance(weights(learner), before) > 0
+            spec.actions.checked(acted(learner, image, steps, explore))
+    assert distance(updated(learner), before) > 0
 
 
 def test_many_observations_are_answered_at_once():
     learner = make_learner(spec=DISCRETE)
-    pictures = np.random.default_rng(0).integers(0, 256, (7, *DISCRETE.observation_shape), np.uint8)
-    together = learner.act(pictures, agent_steps=10**6, explore=False)
-    alone = [learner.act(picture, agent_steps=10**6, explore=False) for picture in pictures]
+    images = np.random.default_rng(0).integers(0, 256, (7, *DISCRETE.observation_shape), np.uint8)
+    together = acted(learner, images, explore=False)
+    alone = [acted(learner, image, explore=False) for image in images]
     assert together.tolist() == [int(action) for action in alone]
 
 
 def test_evaluation_is_without_noise_and_exploration_is_not():
     learner = make_learner()
-    picture = np.zeros(CONTINUOUS.observation_shape, np.uint8)
-    plain = [learner.act(picture, agent_steps=10**6, explore=False) for _ in range(2)]
-    noisy = [learner.act(picture, agent_steps=10**6, explore=True) for _ in range(200)]
+    plain = [acted(learner, IMAGE, explore=False) for _ in range(2)]
+    noisy = [acted(learner, IMAGE) for _ in range(200)]
     assert (plain[0] == plain[1]).all()
     inside = np.abs(plain[0]) < 0.5  # where the noise is not clipped
     assert np.std(noisy, axis=0)[inside] == pytest.approx(0.1, rel=0.3)
@@ -67,8 +71,7 @@ def test_evaluation_is_without_noise_and_exploration_is_not():
 
 def test_the_first_steps_are_uniformly_random():
     learner = make_learner(config=small_config(random_steps=1000))
-    picture = np.zeros(CONTINUOUS.observation_shape, np.uint8)
-    early = np.array([learner.act(picture, agent_steps=999, explore=True) for _ in range(500)])
+    early = np.array([acted(learner, IMAGE, 999) for _ in range(500)])
     assert early.mean() == pytest.approx(0.0, abs=0.1)
     assert early.std() == pytest.approx(1 / np.sqrt(3), abs=0.05)
     assert [learner.agent.updates_due(steps) for steps in (1, 1000, 1001)] == [0, 0, 1]
@@ -76,54 +79,33 @@ def test_the_first_steps_are_uniformly_random():
 
 def test_evaluating_does_not_change_how_it_explores():
     quiet, busy = make_learner(), make_learner()
-    picture = np.zeros(CONTINUOUS.observation_shape, np.uint8)
-    busy.act(picture, agent_steps=10**6, explore=False)
-    actions = [learner.act(picture, agent_steps=10**6, explore=True) for learner in (quiet, busy)]
-    assert (actions[0] == actions[1]).all()
+    acted(busy, IMAGE, explore=False)
+    assert (acted(quiet, IMAGE) == acted(busy, IMAGE)).all()
 
 
 def test_acting_does_not_change_what_is_learned():
     quiet, busy = make_learner(), make_learner()
     for _ in range(3):
-        quiet.update()
-        busy.act(np.zeros(CONTINUOUS.observation_shape, np.uint8), agent_steps=10**6, explore=True)
-        busy.update()
+        updated(quiet)
+        acted(busy, IMAGE)
+        updated(busy)
     assert distance(weights(quiet), weights(busy)) == 0.0
 
 
-def test_without_a_gpu_planned_updates_do_not_keep_an_action_waiting():
-    asked, acting = make_learner(), make_learner()
-    picture = np.zeros(CONTINUOUS.observation_shape, np.uint8)
-    asked.ask(picture, agent_steps=10**6, explore=True)
-    asked.plan_updates(10**6 + 1)
-    assert asked.agent.updates == 0
-    assert (asked.action() == acting.act(picture, agent_steps=10**6, explore=True)).all()
-    for _ in range(2):  # once is enough
-        asked.make_updates()
-        assert asked.agent.updates == 1
-    acting.update()
-    assert distance(weights(asked), weights(acting)) == 0.0
-
-
 def test_seeds_decide():
-    same, again, other = (make_learner(seed=seed) for seed in (0, 0, 1))
-    for learner in (same, again, other):
-        learner.update()
-    assert distance(weights(same), weights(again)) == 0.0
-    assert distance(weights(same), weights(other)) > 0.0
+    same, again, other = (updated(make_learner(seed=seed)) for seed in (0, 0, 1))
+    assert distance(same, again) == 0.0
+    assert distance(same, other) > 0.0
 
 
 def test_learners_side_by_side_equal_each_alone():
-    alone = [make_learner(seed=seed) for seed in range(2)]
+    alone = [updated(make_learner(seed=seed), 5) for seed in range(2)]
     together = [make_learner(seed=seed) for seed in range(2)]
-    for learner in alone:
-        for _ in range(5):
-            learner.update()
     for _ in range(5):
         for learner in together:
-            learner.update()
-    for one, other in zip(alone, together, strict=True):
-        assert distance(weights(one), weights(other)) == 0.0
+            updated(learner)
+    for learner, expected in zip(together, alone, strict=True):
+        assert distance(weights(learner), expected) == 0.0
 
 
 def poison(learner):
@@ -133,13 +115,11 @@ def poison(learner):
 def test_failed_updates_are_reported_and_too_many_stop_the_run_with_a_saved_state(tmp_path):
     told = []
     learner = make_learner(config=small_config(tolerated_failures=3), folder=tmp_path, report=told.append)
-    learner.update()
-    good = weights(learner)
+    good = updated(learner)
     poison(learner)
-    learner.update()
-    learner.update()
+    updated(learner, 2)
     with pytest.raises(Diverged, match=r"3 in a row.*value_loss nan.*diverged\.safetensors"):
-        learner.update()
+        learner.update(10**6)
     assert [f"{count} in a row" in line for count, line in enumerate(told, start=1)] == [True] * 3
     report = json.loads((tmp_path / "failed_update.json").read_text())
     assert str(tmp_path / "failed_update.json") in told[0]
@@ -148,7 +128,7 @@ def test_failed_updates_are_reported_and_too_many_stop_the_run_with_a_saved_stat
     successor = make_learner(seed=5, report=told.append)
     successor.load_state_dict(load_state(tmp_path / "diverged.safetensors"))
     assert distance(weights(successor), good) == 0.0
-    successor.update()
+    successor.update(10**6)
     assert len(told) == 3
 
 
@@ -157,24 +137,20 @@ def test_the_message_of_a_failure_is_short(tmp_path):
     learner = make_learner(config=small_config(tolerated_failures=1), folder=tmp_path, report=told.append)
     poison(learner)
     with pytest.raises(Diverged) as error:
-        learner.update()
+        learner.update(10**6)
     assert "\n" not in str(error.value)
     assert len(told[0]) < 600
 
 
 def test_a_saved_state_goes_on_to_the_bit(tmp_path):
     one, other = make_learner(), make_learner()
-    for _ in range(3):
-        one.update()
+    updated(one, 3)
     save_state(tmp_path / "state.safetensors", one.state_dict())
     other.load_state_dict(load_state(tmp_path / "state.safetensors"))
     for name in ("priority", "largest_priority"):
         getattr(other.replay, name).copy_(getattr(one.replay, name))
-    for learner in (one, other):
-        for _ in range(3):
-            learner.update()
-    assert distance(weights(one), weights(other)) == 0.0
-    assert one.metrics() == other.metrics()
+    assert distance(updated(one, 3), updated(other, 3)) == 0.0
+    assert metrics(one) == metrics(other)
 
 
 def test_files_that_are_no_agent_state_are_refused(tmp_path):
@@ -243,44 +219,41 @@ class Products(TorchDispatchMode):
         return function(*args, **kwargs or {})
 
 
-@pytest.mark.parametrize(
+every_method = pytest.mark.parametrize(
     "config", [small_config(), *OTHER_METHODS.values()], ids=lambda config: type(config).__name__
 )
+
+
+@every_method
 def test_in_bf16_only_convolutions_are_rounded(config):
     """In acting and in learning, forwards and backwards."""
     learner = make_learner(execution=Execution("eager", "bf16"), config=config)
     with Products() as products:
-        learner.update()
-        learner.act(np.zeros(CONTINUOUS.observation_shape, np.uint8), agent_steps=10**6, explore=False)
+        updated(learner)
+        acted(learner, IMAGE, explore=False)
     assert products.dense == {torch.float32}
     assert products.convolutions == {torch.bfloat16}
 
 
-def test_bf16_on_a_cpu_learns_about_the_same():
-    plain, rough = make_learner(), make_learner(execution=Execution("eager", "bf16"))
-    start = weights(plain)
-    for learner in (plain, rough):
-        for _ in range(4):
-            learner.update()
-    way = distance(weights(plain), start)
-    assert 0 < distance(weights(plain), weights(rough)) / way < 0.5
+@every_method
+def test_bf16_on_a_cpu_learns_about_the_same(config):
+    """Also that no two parts of an update disagree about precision."""
+    plain, rough = (
+        make_learner(config=config, execution=Execution("eager", kind)) for kind in ("fp32", "bf16")
+    )
+    start, right, found = weights(plain), updated(plain, 4), updated(rough, 4)
+    assert 0 < distance(found, right) / distance(right, start) < 0.5
+    assert metrics(rough)["failed_updates"] == 0
 
 
 def test_an_update_without_a_window_to_draw_is_refused_at_any_time():
     learner = make_learner()
-    learner.update()
+    learner.update(10**6)
     step = TimeStep(np.zeros(CONTINUOUS.observation_shape, np.uint8), 0.0, 0.0, False, False, 1, np.zeros(0))
     for _ in range(learner.replay.shape.capacity):  # episodes of no step push everything else out
         learner.begin(step)
     with pytest.raises(UserError, match="no window of"):
-        learner.update()
-
-
-def test_an_agent_learns_from_one_replay_only():
-    one, other = make_learner(), make_learner()
-    one.update()
-    with pytest.raises(ValueError, match="one replay"):
-        one.agent.update(other.replay)
+        learner.update(10**6)
 
 
 def test_the_command_line_does_not_wait_for_torch():

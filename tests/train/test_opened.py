@@ -8,13 +8,13 @@ import pytest
 from ogspr.errors import UserError
 from ogspr.train.opened import open_run
 from ogspr.train.options import KeepOptions
-from ogspr.train.session import Audience
+from ogspr.train.run import Listener
 from ogspr.train.signals import Stopped
 from tests.train.runs import request, tiny_options, train
 from tests.train.test_runs import StopAfter
 
 
-class StopsLastEvaluation(Audience):
+class StopsLastEvaluation(Listener):
     """Presses Ctrl-C once all steps are made, while an evaluation goes on."""
 
     def __init__(self) -> None:

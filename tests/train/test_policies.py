@@ -41,12 +41,12 @@ def saved(learner, path, config):
 def test_a_policy_file_acts_as_the_agent_does(tmp_path, variant, spec):
     config = small_config(variant)
     learner = make_learner(spec=spec, config=config)
-    learner.update()
+    learner.update(agent_steps=config.random_steps + 1)
     agent = ogspr.load(saved(learner, tmp_path / "p.safetensors", config))
-    pictures = np.random.default_rng(0).integers(0, 256, (5, *spec.observation_shape), dtype=np.uint8)
-    expected = learner.act(pictures, agent_steps=10**6, explore=False)
-    assert np.array_equal(agent.act(pictures), expected)
-    assert np.allclose(agent.act(pictures[0]), expected[0], atol=1e-6)
+    images = np.random.default_rng(0).integers(0, 256, (5, *spec.observation_shape), dtype=np.uint8)
+    expected = learner.agent.act_async(images, first=False, agent_steps=10**6, explore=False)()
+    assert np.array_equal(agent.act(images), expected)
+    assert np.allclose(agent.act(images[0]), expected[0], atol=1e-6)
     assert agent.spec.actions == spec.actions
 
 
@@ -84,7 +84,7 @@ def damaged(tree, change):
     ("change", "complaint"),
     [
         (lambda tree: tree.pop("config"), "is damaged"),
-        (lambda tree: tree.update(method="other"), "unknown method"),
+        (lambda tree: tree.update(method="other"), "needs the method 'other', which is not installed"),
         (lambda tree: tree.update(config={"discont": 1.0}), "did you mean discount"),
         (lambda tree: tree.update(environment={}), "is damaged"),
         (
@@ -204,7 +204,7 @@ def test_a_film_that_fails_leaves_the_one_before(run, tmp_path, monkeypatch):
     def failing(*_):
         raise RuntimeError("in the middle")
 
-    monkeypatch.setattr(commands, "_film_in_turn", failing)
+    monkeypatch.setattr(commands, "_tiled", failing)
     with pytest.raises(RuntimeError, match="in the middle"):
         played(run, film)
     assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]

@@ -21,8 +21,8 @@ from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.train.evaluation import Evaluator
 from ogspr.train.options import ComputeOptions, EvaluationOptions, KeepOptions
+from ogspr.train.run import Listener
 from ogspr.train.run_records import RunRecords
-from ogspr.train.session import Audience
 from ogspr.train.signals import Stopped, StopRequest
 from tests.train.runs import TASK, assert_same_run, disk_of, exit_code, request, tiny_options, train
 from tests.train.test_runs import cut_off, flip_a_bit, newest, stopped_run
@@ -31,7 +31,7 @@ KILLED_AT = 110  # agent steps, of 150
 AGENT = tiny_options().agent
 
 
-class Killer(Audience):
+class Killer(Listener):
     """Kills the process it is in, as `kill -9` does."""
 
     def round(self, runs) -> None:
@@ -218,7 +218,7 @@ asked(
 )
 asked(
     "actions held for longer",
-    "taken with protocol",
+    "taken with another protocol",
     env=EnvOptions(image_size=36, action_repeat=2),
     allow_changes=True,
 )
@@ -231,7 +231,11 @@ harmed("a damaged config", "config.json is damaged", lambda run: cut_off(run / "
 harmed("a config of another format", "has format 2", lambda run: set_value(run / "config.json", format=2))
 harmed("a run of version 0.1", "train anew", lambda run: set_value(run / "config.json", revision=1))
 harmed("a newer revision", "use a newer one", lambda run: set_value(run / "config.json", revision=99))
-harmed("an unknown method", "unknown method", lambda run: set_value(run / "config.json", method="other"))
+harmed(
+    "an unknown method",
+    "needs the method 'other', which is not installed",
+    lambda run: set_value(run / "config.json", method="other"),
+)
 if not torch.cuda.is_available():
     harmed(
         "a replay beside a GPU that is not there",
@@ -299,7 +303,7 @@ def another_process(scene: Scene) -> dict:
 
 @reason("too little memory", r"replay does not fit.*free memory")
 def too_little_memory(scene: Scene) -> dict:
-    scene.patch.setattr("ogspr.replay.plan.free_host_bytes", lambda: 2**30)
+    scene.patch.setattr("ogspr.replay.storage.free_host_bytes", lambda: 2**30)
     return {}
 
 

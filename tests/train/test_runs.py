@@ -14,14 +14,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from ogspr.agents.agent import Agent
 from ogspr.analysis.runs import read_run
 from ogspr.envs import launch
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.curve import read_rows
 from ogspr.records.run import RunFolder
-from ogspr.train import session
-from ogspr.train.learner import Learner
+from ogspr.train import opening
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.train.policy_file import load_policy
 from ogspr.train.recipes import recipe
@@ -30,7 +30,7 @@ from ogspr.train.signals import Stopped, StopRequest
 from tests.train.runs import (
     TABLES,
     TASK,
-    Listener,
+    Recorder,
     assert_same,
     assert_same_run,
     exit_code,
@@ -126,14 +126,14 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(unbroken, tmp_path):
 
 
 def test_a_signal_while_kernels_are_compiled_is_obeyed_at_once(unbroken, tmp_path, monkeypatch):
-    def compile_for_a_minute(_learner):
+    def compile_for_a_minute(_agent, _replay):
         with contextlib.suppress(Exception):  # as torch does, where it can do without a part of its work
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
     began, stop = time.monotonic(), StopRequest()
     with monkeypatch.context() as changed, stop.listening(), pytest.raises(Stopped):
-        changed.setattr("ogspr.train.learner.Learner.rehearse", compile_for_a_minute)
+        changed.setattr("ogspr.agents.agent.Agent.rehearse", compile_for_a_minute)
         train(request(tmp_path), stop=stop)
     assert time.monotonic() - began < 50
     folder = tmp_path / "seed-0"
@@ -144,14 +144,14 @@ def test_a_signal_while_kernels_are_compiled_is_obeyed_at_once(unbroken, tmp_pat
 
 @pytest.mark.parametrize(("limit", "told"), [(60.0, 0), (0.1, 1)])
 def test_a_compilation_that_takes_long_is_told_of(unbroken, tmp_path, monkeypatch, limit, told):
-    rehearse, listener = Learner.rehearse, Listener()
+    rehearse, listener = Agent.rehearse, Recorder()
 
-    def take_a_second(learner):
+    def take_a_second(agent, replay):
         time.sleep(1.0)
-        rehearse(learner)
+        rehearse(agent, replay)
 
     monkeypatch.setattr("ogspr.train.session.COMPILATION_SECONDS", limit)
-    monkeypatch.setattr(Learner, "rehearse", take_a_second)
+    monkeypatch.setattr(Agent, "rehearse", take_a_second)
     train(request(tmp_path), listener)
     assert len([text for text in listener.warnings if "TORCHINDUCTOR_COMPILE_THREADS=1" in text]) == told
     assert not [text for text in listener.lines if text.startswith("compiling")]  # nothing is compiled here
@@ -270,14 +270,14 @@ def test_a_run_does_not_become_shorter_than_it_is(tmp_path, stopped_copy):
 def test_room_in_replay_is_mentioned_only_where_it_is_short(tmp_path, stopped_copy):
     stopped_copy(40)  # of a run of 150 steps
     for agent_steps, told in ((90, 0), (140, 0), (400, 1)):
-        listener = Listener()
+        listener = Recorder()
         train(request(tmp_path, agent_steps=agent_steps), listener)
         assert len(listener.warnings) == told
 
 
 def test_nothing_happens_to_a_run_that_is_done(unbroken):
     before = {name: (unbroken / name).read_bytes() for name in TABLES}
-    listener = Listener()
+    listener = Recorder()
     train(request(unbroken.parent), listener)
     assert f"{unbroken} has made its 150 agent steps" in listener.lines
     assert before == {name: (unbroken / name).read_bytes() for name in TABLES}
@@ -319,7 +319,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used(unbroken, tmp_path, stopped
     folder = stopped_copy(70, 40)
     named = newest(folder).name
     DAMAGE[damage](folder)
-    listener = Listener()
+    listener = Recorder()
     train(request(tmp_path), listener)
     assert any(named in line for line in listener.warnings)
     if newest_is_there := [path for path in (folder / "checkpoints").iterdir() if named in path.name]:
@@ -420,7 +420,7 @@ def test_a_table_that_lost_rows_is_named(tmp_path, stopped_copy):
 def launching(monkeypatch):
     """Counts environments: they take long to start, ten for evaluation and as many for every further seed."""
     counted = Mock(side_effect=launch)
-    monkeypatch.setattr(session, "launch", counted)
+    monkeypatch.setattr(opening, "launch", counted)
     return counted
 
 
@@ -432,7 +432,7 @@ def test_changed_settings_are_refused_by_name_before_anything_starts(tmp_path, s
     with pytest.raises(UserError, match=r"agent\.discount: 0\.9 was 0\.99\n  evaluation\.every: 40 was 50"):
         train(request(tmp_path, agent=agent, evaluation=evaluation))
     assert launching.call_count == 0
-    listener = Listener()
+    listener = Recorder()
     train(request(tmp_path, agent=agent, allow_changes=True), listener)
     assert "agent.discount" in listener.warnings[0]
 
@@ -446,7 +446,7 @@ def test_another_task_is_another_run(tmp_path, stopped_copy, allow):
 
 @pytest.mark.parametrize(("agent_steps", "told"), [(30, True), (31, False)])
 def test_a_run_of_random_steps_only_is_mentioned(tmp_path, agent_steps, told):
-    listener = Listener()
+    listener = Recorder()
     train(request(tmp_path, agent_steps=agent_steps), listener)
     assert any("nothing will be learned: the first 30" in line for line in listener.warnings) is told
 
@@ -454,7 +454,7 @@ def test_a_run_of_random_steps_only_is_mentioned(tmp_path, agent_steps, told):
 def test_a_run_that_a_cpu_will_not_finish_is_mentioned(tmp_path):
     heard = {}
     for name in ("ogspr", "drqv2", "small"):
-        listener, options = Listener(), recipe(name, TASK)
+        listener, options = Recorder(), recipe(name, TASK)
         quick = replace(tiny_options(), agent=options.agent, agent_steps=1, replay=ReplayOptions(capacity=50))
         train(replace(request(tmp_path / name), preset=name, options=quick), listener)
         heard[name] = any("takes days on a CPU" in line for line in listener.warnings)
@@ -463,7 +463,7 @@ def test_a_run_that_a_cpu_will_not_finish_is_mentioned(tmp_path):
 
 def test_a_cpu_that_lacks_the_memory_hears_of_the_preset_for_one(tmp_path):
     """The advice about memory alone would lead to a run that takes days."""
-    listener, options = Listener(), replace(recipe("ogspr", TASK), replay=ReplayOptions(capacity=10**9))
+    listener, options = Recorder(), replace(recipe("ogspr", TASK), replay=ReplayOptions(capacity=10**9))
     wanted = replace(request(tmp_path), options=replace(options, compute=tiny_options().compute))
     with pytest.raises(UserError, match=r"store at most \d+ steps each \(--replay.capacity\)"):
         train(wanted, listener)

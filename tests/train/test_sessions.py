@@ -15,7 +15,7 @@ from ogspr.records.run import RunFolder, read_json
 from ogspr.train.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.train.run_config import read_config
 from ogspr.train.trainer import Trainer
-from tests.train.runs import Listener, final_state, request, tiny_options, train
+from tests.train.runs import Recorder, final_state, request, tiny_options, train
 from tests.train.test_runs import stopped_run
 
 
@@ -91,7 +91,7 @@ def test_other_sinks_are_told_the_same(tmp_path, sink, monkeypatch):
 def test_a_run_that_diverges_stops_in_good_order(tmp_path, steps):
     agent = replace(tiny_options().agent, learning_rate=1e30, clip_norm=1e38)
     evaluation = EvaluationOptions(every=steps, episodes=1, environments=1)
-    listener = Listener()
+    listener = Recorder()
     wanted = request(tmp_path, agent=agent, agent_steps=steps, evaluation=evaluation)
     session = train(wanted, listener)
     assert len(session.failed) == 1 and "not finite" in session.failed[0]

@@ -21,7 +21,6 @@ table: 30 368 in the encoder, 1 960 150 in each of the two trunks that reduce 39
 values has 4 178 136 more, which do not learn by themselves. `agents/drqv2/networks.py` builds them.
 """
 
-from ogspr.agents.drqv2.config import DrQv2Config, Sizes
-from ogspr.agents.drqv2.presets import preset, preset_names, run_settings
+from ogspr.agents.drqv2.config import DrQv2Config, Sizes, preset, preset_names, run_settings
 
 __all__ = ["DrQv2Config", "Sizes", "preset", "preset_names", "run_settings"]

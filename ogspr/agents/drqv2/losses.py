@@ -13,18 +13,29 @@ A trailing `_target` marks the target network.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from ogspr.agents.drqv2.networks import PIXEL_RANGE, Critic, Perception
-from ogspr.ops.exploration import truncated_normal
-from ogspr.ops.returns import n_step_return, value_target
-from ogspr.ops.shift import scaled_pixels
+from ogspr.ops.shift import scaled_pixels, shift_offsets
+from ogspr.ops.values import n_step_return, truncated_normal, value_target
 from ogspr.types import Window
 
 
-def features_of(perception: Perception, window: Window, k: int, offsets: Tensor, pad: int) -> Tensor:
+class UpdateNoise(NamedTuple):
+    """What one update leaves to chance (B windows, A numbers an action)."""
+
+    now: Any  # (2, B) in [0, 1), shift of s_t
+    later: Any  # (2, B) in [0, 1), shift of s_{t+n}
+    target_action: Any  # (B, A) standard normal
+    policy_action: Any  # (B, A) standard normal
+
+
+def features_of(perception: Perception, window: Window, k: int, uniforms: Tensor, pad: int) -> Tensor:
     """f of s_{t+k}, shifted: (B, F)."""
+    offsets = shift_offsets(uniforms, pad).T
     features: Tensor = perception.encoder.of_stacks(window.frames, window.stack(k), offsets, pad, PIXEL_RANGE)
     return features
 
@@ -52,18 +63,18 @@ def bootstrapped_target(
     return value_target(short_return, next_values, window.alive, discount, unit, unit)
 
 
-JUDGED = ("q_mean", "target_mean")
+VALUE_STATS = ("q_mean", "target_mean")
 
 
 def critic_loss(
     critic: Critic, f: Tensor, action: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """MSE(Q1, y) + MSE(Q2, y), the trunk's h, and numbers about the values by the names in JUDGED."""
+    """MSE(Q1, y) + MSE(Q2, y), the trunk's h, and numbers about the values by the names in VALUE_STATS."""
     h = critic.trunk(f)
     values = critic.values(h, action)
     loss = (values - y).square().mean(1).sum()
     numbers = (values.detach().mean(), y.mean())
-    return loss, h.detach(), dict(zip(JUDGED, numbers, strict=True))
+    return loss, h.detach(), dict(zip(VALUE_STATS, numbers, strict=True))
 
 
 def actor_loss(
@@ -78,10 +89,9 @@ def noisy_action(
     perception: Perception,
     policy: nn.Module,
     sigma: Tensor,
-    observations: Tensor,
+    images: Tensor,
     normals: Tensor,
-    uniforms: Tensor,  # noqa: ARG001 (for kinds of actions that need them)
 ) -> Tensor:
     """What exploration does, with noise that is not clipped: (N, S * C, H, W) uint8 -> (N, A)."""
-    f = perception.latent(scaled_pixels(observations, *PIXEL_RANGE))
+    f = perception.latent(scaled_pixels(images, *PIXEL_RANGE))
     return truncated_normal(torch.tanh(policy(f)), sigma, normals)

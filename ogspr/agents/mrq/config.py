@@ -41,13 +41,13 @@ class MRQConfig:
     """Widths of the networks."""
 
     horizon: int = 5
-    """Steps that the model of the world is unrolled."""
+    """Steps for which the world model is unrolled."""
     dynamics_weight: float = 1.0
-    """Of the loss of predicted latent states."""
+    """Weight of the loss of predicted latent states."""
     reward_weight: float = 0.1
-    """Of the loss of predicted rewards."""
+    """Weight of the loss of predicted rewards."""
     done_weight: float = 0.1
-    """Of the loss of predicted terminals, once one was seen."""
+    """Weight of the loss of predicted terminals, once one was seen."""
     reward_bins: int = 65
     """Bins of the two-hot code of rewards."""
     reward_limit: float = 10.0
@@ -72,17 +72,17 @@ class MRQConfig:
     batch_size: int = 256
     """Windows in a batch, of either kind of update."""
     encoder_learning_rate: float = 1e-4
-    """Of the encoders and the model of the world."""
+    """Learning rate of the encoders and the world model."""
     learning_rate: float = 3e-4
-    """Of values and policy."""
+    """Learning rate of values and policy."""
     weight_decay: float = 1e-4
-    """Of all optimisers."""
+    """Weight decay of all optimisers."""
     clip_norm: float = 20.0
     """Largest norm of the values' gradient."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4
-    """Pixels by which pictures are shifted at most."""
+    """Largest random shift of images, in pixels."""
     pixel_range: tuple[float, float] = (-0.5, 0.5)
     """What bytes 0 and 255 become."""
 
@@ -98,7 +98,7 @@ class MRQConfig:
     """Factor on all action noise where actions are discrete."""
 
     tolerated_failures: int = 10
-    """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
+    """Consecutive updates that may be skipped because a number was non-finite; then the run stops."""
 
     def __post_init__(self) -> None:
         require_share(discount=self.discount)

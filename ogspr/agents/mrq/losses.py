@@ -15,6 +15,7 @@ Values and policy are those of `agents.actor_critic`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,13 +26,37 @@ from ogspr.ops.two_hot import two_hot
 from ogspr.ops.values import squared_error
 from ogspr.types import Window
 
-Look = tuple[int, tuple[float, float]]  # largest shift, range of scaled pixels
+
+class Augmentation(NamedTuple):
+    """How stored images become inputs."""
+
+    pad: int  # largest shift
+    pixel_range: tuple[float, float]
 
 
-def latents(core: Perception, window: Window, steps: Sequence[int], offsets: Tensor, look: Look) -> Tensor:
+class EncoderNoise(NamedTuple):
+    """What an update of the encoder leaves to chance (B sequences of K steps)."""
+
+    now: Any  # (B, 2) shift of s_t
+    later: Any  # (K * B, 2) shifts of s_{t+1}, then of s_{t+2}, ...
+
+
+class ValueNoise(NamedTuple):
+    """What an update of values and policy leaves to chance (B windows, A numbers an action)."""
+
+    now: Any  # (B, 2) shift of s_t
+    later: Any  # (B, 2) shift of s_{t+n}
+    target_action: Any  # (B, A) standard normal
+    target_gumbel: Any  # (B, A) in [0, 1)
+    policy_gumbel: Any  # (B, A) in [0, 1)
+
+
+def latents(
+    core: Perception, window: Window, steps: Sequence[int], offsets: Tensor, augmentation: Augmentation
+) -> Tensor:
     """h of s_{t+k} for each k of `steps`, one after the other: (len(steps) * B, D)."""
     slots = torch.cat([window.stack(k) for k in steps])
-    return core.latent_of_stacks(window.frames, slots, offsets, *look)
+    return core.latent_of_stacks(window.frames, slots, offsets, *augmentation)
 
 
 def unrolled(state_action: nn.Module, model: WorldModel, h: Tensor, actions: Tensor) -> Prediction:

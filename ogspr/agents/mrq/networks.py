@@ -35,7 +35,7 @@ class StateActionEncoder(nn.Module):
 
 
 class Perception(nn.Module):
-    """f: from pictures to the latent state, all that acting needs beside the policy."""
+    """f: from images to the latent state, all that acting needs besides the policy."""
 
     def __init__(self, image_shape: tuple[int, int, int], sizes: Sizes) -> None:
         super().__init__()
@@ -95,17 +95,13 @@ class WorldModel(nn.Module):
 class Networks:
     """All networks of one agent: those that learn, and the copies that targets come from."""
 
-    def __init__(
-        self, config: MRQConfig, spec: EnvSpec, action_size: int, seed: int, device: torch.device
-    ) -> None:
+    def __init__(self, config: MRQConfig, spec: EnvSpec, action_size: int, device: torch.device) -> None:
         sizes = config.sizes
-        with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
-            torch.manual_seed(seed)
-            self.core = Core(spec.observation_shape, action_size, sizes).to(device)
-            self.model = WorldModel(
-                sizes.representation, sizes.latent, config.reward_bins, config.reward_limit
-            ).to(device)
-            self.policy = make_policy(sizes.latent, sizes.policy_hidden, action_size).to(device)
+        self.core = Core(spec.observation_shape, action_size, sizes).to(device)
+        self.model = WorldModel(
+            sizes.representation, sizes.latent, config.reward_bins, config.reward_limit
+        ).to(device)
+        self.policy = make_policy(sizes.latent, sizes.policy_hidden, action_size).to(device)
         self.target_core = copy.deepcopy(self.core).requires_grad_(False)
         self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
         # Units of the values that learn, and of the target's.
@@ -113,9 +109,9 @@ class Networks:
         self.target_scale = torch.ones((), device=device)
 
     def sync_targets(self, unit: Tensor) -> None:
-        """The target networks become copies, in place; from now on what learns is in units of `unit` (0-d).
+        """Copies the parameters to the target networks, in place.
 
-        Of 1 where that is zero.
+        From now on, what learns is in units of `unit` (0-d), or of 1 if that is zero.
         """
         copy_parameters(self.target_core, self.core)
         copy_parameters(self.target_policy, self.policy)

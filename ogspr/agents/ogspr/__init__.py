@@ -1,6 +1,5 @@
 """OG-SPR: observation-grounded self-predictive representations. What is exported here needs no torch."""
 
-from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
-from ogspr.agents.ogspr.presets import preset, preset_names
+from ogspr.agents.ogspr.config import OGSPRConfig, Sizes, preset, preset_names
 
 __all__ = ["OGSPRConfig", "Sizes", "preset", "preset_names"]

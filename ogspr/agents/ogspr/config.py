@@ -6,17 +6,93 @@ code (github.com/sumwailiu/OG-SPR, read for facts): those fields say "code".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from ogspr.agents.ogspr.adapters import TWO, Adapters
-from ogspr.agents.ogspr.tasks import AuxiliaryTask, ObservationPrediction, SelfPrediction, ShortTermValue
-from ogspr.errors import UserError, require_not_negative, require_positive, require_share
-from ogspr.ops.reduction import Reduction
+from ogspr.errors import (
+    UserError,
+    require_middle,
+    require_not_negative,
+    require_positive,
+    require_share,
+    unknown,
+)
+from ogspr.types import Reduction
 
 VALUE = "value"  # the name of the long-term loss among those of the auxiliary tasks
 POLICY = "policy"  # and of the actor's
 PIXEL_RANGE = (-0.5, 0.5)  # what bytes 0 and 255 become
+
+
+# --- auxiliary tasks: what else is predicted from the representations --------------------------------------
+
+
+@dataclass(frozen=True)
+class ObservationPrediction:
+    """Predicts the next frame, without those that s_t already shows (eq. 7)."""
+
+    name: ClassVar[str] = "observation"
+    horizon: ClassVar[int] = 0
+
+    weight: float = 0.1
+    """Weight of its loss, which adds up the errors of all pixels (code)."""
+
+
+@dataclass(frozen=True)
+class ShortTermValue:
+    """Predicts the return of the next steps (eq. 6)."""
+
+    name: ClassVar[str] = "short_term_value"
+    horizon: ClassVar[int] = 0
+
+    weight: float = 1.0
+    """Weight of its loss."""
+    bins: int = 65
+    """Bins of the two-hot code."""
+    limit: float = 10.0
+    """symexp of it is the largest return that can be told apart: 22 025."""
+
+    def __post_init__(self) -> None:
+        require_middle(short_term_value_bins=self.bins)
+
+
+@dataclass(frozen=True)
+class SelfPrediction:
+    """Predicts the next latent states (eq. 8, 9)."""
+
+    name: ClassVar[str] = "self_prediction"
+
+    weight: float = 5.0
+    """Weight of its loss, for each step the mean over latent dimensions (code)."""
+    horizon: int = 5
+    """Steps that are predicted."""
+
+
+AuxiliaryTask: TypeAlias = ObservationPrediction | ShortTermValue | SelfPrediction
+
+
+# --- adapters ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """u1 maps encoder features to latent states, u2 representations back to latent states."""
+
+    first_exists: bool
+    """Whether there is an Adapter 1; without it, the encoder's features are the latent state."""
+    second_exists: bool
+    """Whether there is an Adapter 2 in self-prediction."""
+    shared: bool = False
+    """Whether both are one module."""
+
+
+TWO = Adapters(first_exists=True, second_exists=True)
+SHARED = Adapters(first_exists=True, second_exists=True, shared=True)
+NONE = Adapters(first_exists=False, second_exists=False)
+SECOND_ONLY = Adapters(first_exists=False, second_exists=True)
+
+
+# --- one variant ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -38,7 +114,7 @@ class Sizes:
     policy_hidden: int = 512
     """Hidden units of the policy."""
     decoder_inputs: int = 128
-    """Code: outputs of the decoder's linear layer, a picture of one pixel."""
+    """Code: outputs of the decoder's linear layer, an image of one pixel."""
     decoder_channels: tuple[int, int, int] = (64, 64, 32)
     """Code: channels after each of the decoder's convolutions but the last."""
 
@@ -91,7 +167,7 @@ class OGSPRConfig:
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4
-    """Pixels by which pictures are shifted at most."""
+    """Largest random shift of images, in pixels."""
 
     random_steps: int = 10_000
     """Agent steps with uniform random actions, and without updates, at the start."""
@@ -105,7 +181,7 @@ class OGSPRConfig:
     """Discrete actions: evaluation draws them through the Gumbel-Softmax, too (code: on Atari)."""
 
     tolerated_failures: int = 10
-    """Updates in a row that may be left out because a number was not finite; with so many the run stops."""
+    """Consecutive updates that may be skipped because a number was non-finite; then the run stops."""
 
     def __post_init__(self) -> None:
         require_share(discount=self.discount)
@@ -149,3 +225,45 @@ class OGSPRConfig:
     def longest_horizon(self) -> int:
         """Steps in the longest window that is drawn from replay."""
         return max(self.n_step, self.sequence_horizon)
+
+
+# --- presets -------------------------------------------------------------------------------------------
+
+_SUITES: dict[str, OGSPRConfig] = {
+    "dmc": OGSPRConfig(),
+    "atari100k": OGSPRConfig(
+        observation=ObservationPrediction(1.0),
+        self_prediction=SelfPrediction(2.0),  # as in the paper; the code's default is 5
+        priority_exponent=0.0,
+        random_steps=2_000,
+        updates_per_step=2,
+        exploration_noise=0.2,
+        sampled_evaluation=True,
+    ),
+}
+# What a variant changes.
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "ogspr": {},
+    # The paper's text, where its authors' code does something else.
+    "as-written": {"auxiliary_input": "latent", "value_reduction": "sum", "priority_exponent": 0.4},
+    "ogspr-op": {"observation": None},
+    "ogspr-sp": {"self_prediction": None},
+    "ogspr-svp": {"short_term_value": None},
+    "shared-adapter": {"adapters": SHARED},
+    "no-adapter": {"adapters": NONE},
+    "adapter2-only": {"adapters": SECOND_ONLY},
+    "anonmethod": {"self_prediction": None, "adapters": NONE},
+}
+
+
+def preset_names() -> tuple[str, ...]:
+    return tuple(_VARIANTS)
+
+
+def preset(name: str, suite: str = "dmc") -> OGSPRConfig:
+    """A variant of the paper as it ran on a suite, dmc or atari100k."""
+    if suite not in _SUITES:
+        raise unknown("suite", suite, _SUITES)
+    if name not in _VARIANTS:
+        raise unknown("preset", name, _VARIANTS)
+    return replace(_SUITES[suite], **_VARIANTS[name])

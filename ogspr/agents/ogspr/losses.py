@@ -1,11 +1,11 @@
-"""What an update computes beside actor and critic, as functions of networks and tensors.
+"""What an update computes besides actor and critic, as functions of networks and tensors.
 
     symbol    shape                 meaning
     s         (N, S * C, H, W)      observation: the last S frames, scaled
     f         (N, D)                features of the encoder
     h         (N, D)                latent state, u1(f)
     z         (B, Z)                state-action representation of the value batch, g(h, a)
-    z_aux     (B, Z)                the one that decoder and short-term value see: g(f, a), or z
+    z_aux     (B, Z)                what decoder and short-term value see: g(f, a), or z
     o         (B, C, H, W)          o_{t+1}, the frame that follows; bytes
     R         (B,)                  short-term return, the part of the value target without bootstrap
     a         (B, K, A)             actions of a sequence
@@ -16,20 +16,49 @@ Equation numbers are the paper's. A prime, here a trailing `_target`, marks the 
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from ogspr.agents.ogspr.config import PIXEL_RANGE
-from ogspr.agents.ogspr.heads import TwoHotHead
-from ogspr.agents.ogspr.networks import Core
-from ogspr.agents.ogspr.noise import UpdateNoise
-from ogspr.agents.ogspr.step import Evidence
+from ogspr.agents.ogspr.config import (
+    PIXEL_RANGE,
+    AuxiliaryTask,
+    ObservationPrediction,
+    SelfPrediction,
+    ShortTermValue,
+)
+from ogspr.agents.ogspr.networks import Core, TwoHotHead
 from ogspr.ops.shift import scaled_pixels, shifted_stacks
 from ogspr.ops.two_hot import two_hot_cross_entropy
 from ogspr.ops.values import squared_error
 from ogspr.types import Window
+
+
+class UpdateNoise(NamedTuple):
+    """What one update leaves to chance (B windows a batch, K steps a sequence, A numbers an action)."""
+
+    now: Any  # (B, 2) shift of s_t, and of o_{t+1}, in the value batch
+    later: Any  # (B, 2) shift of s_{t+n}
+    sequence_now: Any  # (B, 2) shift of s_t in the sequences
+    sequence_later: Any  # (K * B, 2) shifts of s_{t+1}, then of s_{t+2}, ...
+    target_action: Any  # (B, A) standard normal
+    target_gumbel: Any  # (B, A) in [0, 1)
+    policy_gumbel: Any  # (B, A) in [0, 1)
+
+
+class Latents(NamedTuple):
+    """What has been computed by the time the auxiliary losses are taken."""
+
+    z: Tensor  # (B, Z), what the values see
+    z_aux: Tensor  # (B, Z), what decoder and short-term value see
+    next_frame: Tensor  # o_{t+1}: (B, C, H, W), bytes
+    short_return: Tensor  # R: (B,)
+    sequence_h: Tensor  # (B, D), where each sequence starts
+    sequence_actions: Tensor  # (B, K, A)
+    sequence_targets: Tensor  # h'_{t+1} .. h'_{t+K} of the target network: (K, B, D)
+    sequence_alive: Tensor  # (B, K + 1)
 
 
 def next_frame(value: Window, noise: UpdateNoise, pad: int) -> Tensor:
@@ -72,7 +101,10 @@ def target_latents(
     return h_value, h_sequence.view(sequence.horizon, len(noise.sequence_now), h.shape[1])
 
 
-def frame_loss(head: nn.Module, seen: Evidence) -> Tensor:
+# --- the auxiliary losses: functions of a task's head, of g, and of what has been computed ------------------
+
+
+def frame_loss(head: nn.Module, _state_action: nn.Module, seen: Latents) -> Tensor:
     """L_rec = ||Dec(z_aux) - o_{t+1}||^2, a sum over pixels and a mean over the batch (eq. 7)."""
     # o_{t+1} exists even where the step to it was terminal.
     everywhere = torch.ones_like(seen.short_return)
@@ -80,17 +112,24 @@ def frame_loss(head: nn.Module, seen: Evidence) -> Tensor:
     return squared_error(head(seen.z_aux).float(), frame, everywhere, "sum")
 
 
-def short_return_loss(head: nn.Module, seen: Evidence) -> Tensor:
+def short_return_loss(head: nn.Module, _state_action: nn.Module, seen: Latents) -> Tensor:
     """L_nstep = CE(q(z_aux), TwoHot(R_t)) (eq. 6)."""
     return two_hot_cross_entropy(head(seen.z_aux), seen.short_return, cast(TwoHotHead, head).bins)
 
 
-def latent_loss(head: nn.Module, state_action: nn.Module, seen: Evidence, horizon: int) -> Tensor:
+def latent_loss(head: nn.Module, state_action: nn.Module, seen: Latents) -> Tensor:
     """L_self = sum_k MSE(h^_{t+k}, h'_{t+k}) with h^_{t+k+1} = u2(g(h^_{t+k}, a_{t+k})) (eq. 8, 9)."""
     h = seen.sequence_h
     losses = []
-    for k in range(horizon):
+    for k in range(seen.sequence_actions.shape[1]):
         h = head(state_action(h, seen.sequence_actions[:, k]))
-        # alive[k]: the state after a terminal step is still seen, those beyond it are not.
+        # alive[k]: the state after a terminal step still counts, those beyond it do not.
         losses.append(squared_error(h, seen.sequence_targets[k], seen.sequence_alive[:, k], "mean"))
     return torch.stack(losses).sum()
+
+
+TASK_LOSSES: dict[type[AuxiliaryTask], Callable[[nn.Module, nn.Module, Latents], Tensor]] = {
+    ObservationPrediction: frame_loss,
+    ShortTermValue: short_return_loss,
+    SelfPrediction: latent_loss,
+}

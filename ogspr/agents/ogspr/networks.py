@@ -10,12 +10,19 @@ from torch import Tensor, nn
 
 from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
-from ogspr.agents.ogspr.adapters import Adapters
-from ogspr.agents.ogspr.config import PIXEL_RANGE, OGSPRConfig, Sizes
-from ogspr.agents.ogspr.heads import HeadSizes
+from ogspr.agents.ogspr.config import (
+    PIXEL_RANGE,
+    Adapters,
+    AuxiliaryTask,
+    ObservationPrediction,
+    OGSPRConfig,
+    ShortTermValue,
+    Sizes,
+)
+from ogspr.nets.decoder import FrameDecoder
 from ogspr.nets.encoder import ConvEncoder
-from ogspr.nets.mlp import MLP, ParallelMLP
-from ogspr.nets.weights import orthogonal
+from ogspr.nets.mlp import MLP, Linear, ParallelMLP, orthogonal
+from ogspr.ops.two_hot import symexp_bins
 from ogspr.types import EnvSpec
 
 _VALUES = 2  # a pair, as in TD3
@@ -34,12 +41,12 @@ class StateActionEncoder(nn.Module):
 
 
 class Perception(nn.Module):
-    """f and u1: from pictures to the latent state, all that acting needs beside the policy."""
+    """f and u1: from images to the latent state, all that acting needs besides the policy."""
 
     def __init__(self, image_shape: tuple[int, int, int], sizes: Sizes, adapters: Adapters) -> None:
         super().__init__()
         self.encoder = ConvEncoder(image_shape, sizes.encoder_channels, sizes.features, orthogonal)
-        self.adapter1 = adapters.first(sizes.features, sizes.latent)
+        self.adapter1 = adapter(adapters.first_exists, sizes.features, sizes.latent)
 
     def latent(self, images: Tensor) -> Tensor:
         """h = u1(f(s)): (N, S * C, H, W) -> (N, D)."""
@@ -76,40 +83,71 @@ class ValueNetwork(nn.Module):
 
     def __init__(self, config: OGSPRConfig, spec: EnvSpec, action_size: int) -> None:
         super().__init__()
-        sizes = config.sizes
-        self.core = Core(spec.observation_shape, action_size, sizes, config.adapters)
-        head_sizes = HeadSizes(
-            sizes.representation,
-            sizes.latent,
-            sizes.value_hidden,
-            sizes.decoder_inputs,
-            sizes.decoder_channels,
-            spec.frame_shape,
-        )
-        self.heads = nn.ModuleDict(
-            {task.name: task.head(head_sizes, config.adapters, self.core.adapter1) for task in config.tasks}
-        )
+        self.core = Core(spec.observation_shape, action_size, config.sizes, config.adapters)
+        self.heads = nn.ModuleDict({task.name: self._head(task, config, spec) for task in config.tasks})
+
+    def _head(self, task: AuxiliaryTask, config: OGSPRConfig, spec: EnvSpec) -> nn.Module:
+        sizes, adapters = config.sizes, config.adapters
+        if isinstance(task, ObservationPrediction):
+            return FrameDecoder(
+                sizes.representation, sizes.decoder_inputs, sizes.decoder_channels, spec.frame_shape
+            )
+        if isinstance(task, ShortTermValue):
+            return TwoHotHead(sizes.representation, sizes.value_hidden, task.bins, task.limit)
+        if adapters.shared:
+            return SharedModule(self.core.adapter1)
+        return adapter(adapters.second_exists, sizes.representation, sizes.latent)
+
+
+class TwoHotHead(nn.Module):
+    """Two layers to logits over bins of returns."""
+
+    bins: Tensor
+
+    def __init__(self, inputs: int, hidden: int, bins: int, limit: float) -> None:
+        super().__init__()
+        self.logits = MLP((inputs, hidden, bins), F.elu, orthogonal)
+        self.register_buffer("bins", symexp_bins(bins, limit), persistent=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        logits: Tensor = self.logits(z)
+        return logits
+
+
+class SharedModule(nn.Module):
+    """Another module's function without owning its parameters, so that they are counted and saved once."""
+
+    def __init__(self, owner: nn.Module) -> None:
+        super().__init__()
+        self._owner = (owner,)  # in a tuple: a plain attribute would register it
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self._owner[0](x)
+        return out
+
+
+def adapter(exists: bool, inputs: int, outputs: int) -> nn.Module:
+    """One linear layer, or nothing."""
+    if exists:
+        return Linear(inputs, outputs, orthogonal)
+    if inputs != outputs:
+        raise ValueError(f"without an adapter the sizes must agree, got {inputs} and {outputs}")
+    return nn.Identity()
 
 
 class Networks:
     """All networks of one agent: those that learn, and the copies that targets come from."""
 
-    def __init__(
-        self, config: OGSPRConfig, spec: EnvSpec, action_size: int, seed: int, device: torch.device
-    ) -> None:
-        with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not touched
-            torch.manual_seed(seed)
-            self.value = ValueNetwork(config, spec, action_size)
-            self.policy = make_policy(
-                config.sizes.latent, config.sizes.policy_hidden, action_size, orthogonal
-            )
-        self.value.to(device)
-        self.policy.to(device)
+    def __init__(self, config: OGSPRConfig, spec: EnvSpec, action_size: int, device: torch.device) -> None:
+        self.value = ValueNetwork(config, spec, action_size).to(device)
+        self.policy = make_policy(
+            config.sizes.latent, config.sizes.policy_hidden, action_size, orthogonal
+        ).to(device)
         self.target_core = copy.deepcopy(self.value.core).requires_grad_(False)
         self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
 
     def sync_targets(self) -> None:
-        """The target networks become copies, in place."""
+        """Copies the parameters to the target networks, in place."""
         copy_parameters(self.target_core, self.value.core)
         copy_parameters(self.target_policy, self.policy)
 

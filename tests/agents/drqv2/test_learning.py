@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from ogspr.agents.drqv2 import DrQv2Config, Sizes
-from ogspr.agents.drqv2.agent import DrQv2Agent
 from ogspr.types import Action
 from tests.learning.classroom import (
     ONE_STEP,
@@ -50,7 +49,6 @@ ONLINE = Lesson(CueWorld, ContinuousChoice, 150, 0.4, "drqv2", {"random_steps": 
 class DrQv2Pupil(Pupil):
     """An agent of DrQ-v2."""
 
-    agent: DrQv2Agent
     decay = 0.25
 
     def configuration(self, lesson: Lesson) -> DrQv2Config:
@@ -66,7 +64,7 @@ class DrQv2Pupil(Pupil):
 
     @torch.no_grad()
     def values(self, state: int, action: Action) -> list[float]:
-        network = self.agent.value_network
+        network = self.agent.method.networks.value
         h = network.critic.trunk(network.latent(self.image(state)))
         return network.critic.values(h, self.vector(action))[:, 0].tolist()
 

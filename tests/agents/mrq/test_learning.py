@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.mrq import MRQConfig, Sizes
-from ogspr.agents.mrq.agent import MRQAgent
 from ogspr.ops.two_hot import two_hot
 from ogspr.types import Action
 from tests.learning.classroom import (
@@ -56,8 +55,6 @@ ONLINE = Lesson(CueWorld, DiscreteChoice, 160, 0.4, "mrq", {"random_steps": 60})
 class MRQPupil(Pupil):
     """An agent of MR.Q."""
 
-    agent: MRQAgent
-
     def configuration(self, lesson: Lesson) -> MRQConfig:
         settings = {
             "sizes": SMALL,
@@ -70,12 +67,12 @@ class MRQPupil(Pupil):
         return replace(MRQConfig(), **(settings | lesson.settings))
 
     def representation(self, state: int, action: Action) -> Tensor:
-        core = self.agent.networks.core
+        core = self.agent.method.networks.core
         z: Tensor = core.state_action(core.latent(self.image(state)), self.vector(action))
         return z
 
     def values(self, state: int, action: Action) -> list[float]:
-        networks = self.agent.networks
+        networks = self.agent.method.networks
         values: Tensor = networks.core.values(self.representation(state, action)) * networks.scale
         return values[:, 0].tolist()
 
@@ -94,7 +91,7 @@ def test_the_chain_is_known_to_values_and_to_the_model():
         pupil = MRQPupil(CHAIN)
         pupil.learn_from_random_steps(CHAIN.updates)
     assert_knows_its_world(pupil, CHAIN.tolerance)
-    world, networks = pupil.world, pupil.agent.networks
+    world, networks = pupil.world, pupil.agent.method.networks
     action = world.choice.probes[0]
     states = (*world.states, world.states[-1] + 1)
     latents = torch.cat([networks.target_core.latent(pupil.image(state)) for state in states])

@@ -1,0 +1,272 @@
+"""The commands of `ogspr` and their options, each declared once.
+
+Without torch: help and typing mistakes need not wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+import tyro
+from rich.console import Console
+
+from ogspr.commands.own_method import OwnMethod
+from ogspr.commands.train import TrainCommand
+from ogspr.envs import EnvOptions
+from ogspr.errors import UserError
+
+Which: TypeAlias = Literal["best", "last"]
+_NO_OPTIONS = EnvOptions()
+
+
+class Command(Protocol):
+    """A frozen dataclass: its fields are options, their docstrings the help."""
+
+    def run(self, console: Console) -> int:
+        """Does it, with modules that it imports only now; the exit code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Check this machine: versions, OpenGL, CUDA, memory, each with a fix; or how fast it trains."""
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = ""
+    """With --speed: what would be trained. Default: dmc:cheetah-run."""
+    speed: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Measure instead, in about a minute, how fast environment, policy and update are, what bounds
+    training and how long a run would take. On a GPU, compiling takes a minute or two more."""
+    preset: str = ""
+    """With --speed: the preset of the run. Default: ogspr."""
+    method: OwnMethod = None
+
+    def run(self, console: Console) -> int:
+        if self.speed:
+            from ogspr.commands.speed import show_speed
+
+            show_speed(self, console)
+            return 0
+        if self.task or self.preset or self.method:
+            raise UserError(
+                "a task, --preset and --method only matter to speed: "
+                f"ogspr doctor --speed {self.task}".rstrip()
+            )
+        from ogspr.commands.doctor import doctor
+
+        return 0 if doctor(console) else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """List the known tasks with their actions and the paper's score."""
+
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[FILTER]")] = ""
+    """Show only names that contain this."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.tasks import show_tasks
+
+        show_tasks(self, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """Play whole episodes with the random policy: shows that an environment works."""
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory."""
+    episodes: int = 1
+    """How many episodes."""
+    seed: int = 0
+    """Seed of the environment and of the policy."""
+    worker: bool = True
+    """Run the environment in a process of its own."""
+    out: Path | None = None
+    """Folder for manifest.json and episodes.csv."""
+    video: Path | None = None
+    """An .mp4 or .gif file for the frames."""
+    env: tyro.conf.OmitArgPrefixes[EnvOptions] = _NO_OPTIONS
+    """How the environment is shown."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.rollout import rollout
+
+        rollout(self, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quickstart:
+    """Train the embedded default: minutes on two cores; ends with a curve and a video."""
+
+    out: Path | None = None
+    """Folder for the run; if left out, runs/quickstart."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.quickstart import quickstart
+
+        quickstart(self, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval:
+    """Play whole episodes with a trained policy, as in evaluation, and print every score."""
+
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run, or a policy file."""
+    policy: Which = "best"
+    """Which one of the run."""
+    episodes: int = 10
+    """How many episodes, up to ten side by side."""
+    seed: int = 1_000_000
+    """Seed of the first environment; the others have the next ones."""
+    task: str | None = None
+    """Needed where the task is code of your own: says that you trust it."""
+    method: OwnMethod = None
+    workers: bool = True
+    """Run every environment in a process of its own."""
+    out: Path | None = None
+    """A csv file for the scores."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.policy import evaluate
+
+        evaluate(self, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """Film a trained policy."""
+
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run, or a policy file."""
+    policy: Which = "best"
+    """Which one of the run."""
+    episodes: int = 1
+    """How many episodes."""
+    grid: bool = False
+    """Show the episodes side by side instead of one after the other."""
+    seed: int = 1_000_000
+    """Seed of the first episode; the others have the next ones."""
+    task: str | None = None
+    """Needed where the task is code of your own: says that you trust it."""
+    method: OwnMethod = None
+    workers: bool = True
+    """Run every environment in a process of its own."""
+    out: Path | None = None
+    """An .mp4 or .gif file, replaced if it exists; if left out, a new one in the folder of the run."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.policy import play
+
+        play(self, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write the policy of a run to a small file for `ogspr.load`."""
+
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.safetensors")]
+    """The file."""
+    policy: Which = "best"
+    """Which one of the run."""
+    method: OwnMethod = None
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.policy import export
+
+        export(self, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Write the paper's tables and figures, and a page for a browser, from a folder of runs."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
+    """Folders of runs, or folders that hold such, at any depth."""
+    out: Path = Path("report")
+    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF)."""
+    at: int | None = None
+    """The agent step at which scores are read; if left out, as in the paper: 500 000, Atari 100 000."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.report.build import write_report
+
+        write_report(self.runs, self.out, self.at, console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Serve the page of `ogspr report` while runs go on."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
+    """Folders of runs, or folders that hold such, at any depth."""
+    port: int = 8642
+    """Where it listens; 0: any that is free."""
+    host: str = "127.0.0.1"
+    """By default only this machine can see it; 0.0.0.0: everybody who can reach it."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.report.serve import serve
+
+        serve(self.runs, host=self.host, port=self.port, console=console)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Measure how much of the simulator's state is in what runs have learned to see: linear probing."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Runs of one task, or folders that hold such."""
+    collectors: tuple[Path, ...] = ()
+    """The same, or policy files: who plays the episodes; if left out, the runs themselves."""
+    episodes: int = 30
+    """Episodes of each collector; a fifth of them is held out."""
+    updates: int = 100_000
+    """Updates of each linear predictor."""
+    batch_size: int = 256
+    """Steps in an update."""
+    seed: int = 1_000_000
+    """Decides where episodes begin, which are held out, and what batches consist of."""
+    policy: Which = "last"
+    """Which policy of a collector plays."""
+    device: Literal["auto", "cuda", "cpu"] = "auto"
+    """auto: a GPU if there is one."""
+    task: str | None = None
+    """Needed where the task is code of your own: says that you trust it."""
+    method: OwnMethod = None
+    workers: bool = True
+    """Run every environment in a process of its own."""
+    out: Path | None = None
+    """A csv file for all losses; a figure is drawn beside it."""
+
+    def run(self, console: Console) -> int:
+        from ogspr.commands.probe import probe
+
+        probe(self, console)
+        return 0
+
+
+COMMANDS: dict[str, type[Command]] = {
+    "doctor": Doctor,
+    "tasks": Tasks,
+    "rollout": Rollout,
+    "quickstart": Quickstart,
+    "train": TrainCommand,
+    "eval": Eval,
+    "play": Play,
+    "export": Export,
+    "report": Report,
+    "watch": Watch,
+    "probe": Probe,
+}
