@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from benchmarks.harness import Report
-from ogspr.train.execution import Mode, Precision
+from ogspr.training.options import Mode, Precision
 
 _Task = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
 

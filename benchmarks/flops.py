@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.harness import seconds
 from ogspr.device import Device
-from ogspr.train.execution import Precision
-from ogspr.train.graph import set_matrix_precision
+from ogspr.training.graph import set_matrix_precision
+from ogspr.training.options import Precision
 
 _PRODUCT_SIZE = {"cuda": 8192, "cpu": 1024}  # of a matrix product that keeps all of a chip busy
 _PRODUCTS = 10

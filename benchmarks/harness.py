@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ogspr.envs import gl
-from ogspr.records.files import check_csv, write_csv, written_whole
+from ogspr.records.files import check_csv, write_atomic, write_csv
 from ogspr.records.manifest import code_version
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Report:
                 path.read_text(encoding="utf-8").splitlines() if earlier_commands and path.exists() else []
             )
             commands = dict.fromkeys([*found, self._command])
-            written_whole(path, "".join(f"{line}\n" for line in commands).encode())
+            write_atomic(path, "".join(f"{line}\n" for line in commands).encode())
 
     def show(
         self, rows: Sequence[Row], headings: Mapping[str, str], title: str = "", digits: int = 2

@@ -23,10 +23,10 @@ from ogspr.agents.protocol import Step
 from ogspr.device import Device
 from ogspr.errors import require_positive, unknown
 from ogspr.replay import Replay
-from ogspr.train.execution import Execution, default_execution
-from ogspr.train.graph import set_matrix_precision
-from ogspr.train.learner import Learner, LearnerSettings, make_learners
-from ogspr.train.recipes import recipe
+from ogspr.training.graph import set_matrix_precision
+from ogspr.training.learner import Learner, LearnerSettings, make_learners
+from ogspr.training.options import Execution, default_execution
+from ogspr.training.presets import preset_options
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
 
 CPU_BATCH_SIZE = 16
@@ -73,7 +73,7 @@ class Contender:
 
     def settings(self, device: Device) -> LearnerSettings:
         task, spec = _SUITES[self.suite]
-        config = replace(recipe(self.preset, task).agent, batch_size=self.batch_size)
+        config = replace(preset_options(self.preset, task).agent, batch_size=self.batch_size)
         return LearnerSettings(config, spec, self.capacity, device, self.execution)
 
 
@@ -81,7 +81,7 @@ def default_batch_size(preset: str, suite: str, device: Device) -> int:
     """The preset's; on a CPU one with which minutes suffice. Refuses names that do not exist."""
     if suite not in _SUITES:
         raise unknown("suite", suite, _SUITES)
-    config = recipe(preset, _SUITES[suite][0]).agent
+    config = preset_options(preset, _SUITES[suite][0]).agent
     return int(config.batch_size) if device.is_gpu else CPU_BATCH_SIZE
 
 

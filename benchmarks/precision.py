@@ -30,13 +30,13 @@ from ogspr.agents.protocol import State
 from ogspr.device import Device, prepared_device
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
-from ogspr.train.execution import Execution, Precision, default_execution
-from ogspr.train.graph import check_execution
-from ogspr.train.journal import Journal
-from ogspr.train.learner import Learner, LearnerSettings, plan_learners
-from ogspr.train.opened import OpenedRun, open_run
-from ogspr.train.policy_file import LAST, find_policy, load_policy
-from ogspr.train.state_file import as_tensors
+from ogspr.training.graph import check_execution
+from ogspr.training.learner import Learner, LearnerSettings, plan_learners
+from ogspr.training.options import Execution, Precision, default_execution
+from ogspr.training.policy_file import LAST, find_policy, load_policy
+from ogspr.training.replay_store import ReplayStore
+from ogspr.training.saved_run import SavedRun, open_run
+from ogspr.training.state_file import as_tensors
 
 ANOTHER_BATCH = "fp32, another batch"
 _OPTIMISER = "_optimiser"  # how the parts of an agent's state end that are optimisers
@@ -87,7 +87,7 @@ def measure(wanted: Precisions, report: Report) -> list[PrecisionResult]:
     return results
 
 
-def _settings(run: OpenedRun, device: Device) -> LearnerSettings:
+def _settings(run: SavedRun, device: Device) -> LearnerSettings:
     # From a file and not from the environment: to make one, a run's settings may name any code there is.
     spec = load_policy(find_policy(run.path, LAST)).spec
     execution = Execution("eager", "fp32", deterministic=True)
@@ -103,7 +103,7 @@ def _settings(run: OpenedRun, device: Device) -> LearnerSettings:
     return settings
 
 
-def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradients:
+def _gradients(run: SavedRun, settings: LearnerSettings, updates: int) -> Gradients:
     """One update of each kind, with as many batches as wanted; the same ones in every precision."""
     release(settings.device)  # the replay of the precision before
     found: Gradients = {}
@@ -130,7 +130,7 @@ def _gradients(run: OpenedRun, settings: LearnerSettings, updates: int) -> Gradi
     return found
 
 
-def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
+def _load(run: SavedRun, learner: Learner) -> tuple[State, State]:
     """Puts what the run has stored into the learner; the states of its agent and of its replay."""
     saved = run.checkpoint.state()
     try:
@@ -138,7 +138,7 @@ def _load(run: OpenedRun, learner: Learner) -> tuple[State, State]:
         agent = as_tensors(saved["learner"]) | {"generator": learner.state_dict()["generator"]}
         replay = as_tensors(saved["replay"])
         learner.load_replay_state_dict(replay)
-        Journal(RunFolder(run.path).replay, run.checkpoint.pieces).restore(learner)
+        ReplayStore(RunFolder(run.path).replay, run.checkpoint.pieces).restore(learner)
         learner.load_state_dict(agent)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(

@@ -27,7 +27,7 @@ from ogspr.envs.worker import InProcess
 from ogspr.errors import UserError, require_positive
 from ogspr.records.files import write_csv
 from ogspr.reference import paper_scores
-from ogspr.train.episodes import EpisodeDriver, RandomPolicy
+from ogspr.training.episodes import EpisodeDriver, RandomPolicy
 from ogspr.types import UInt8Array
 
 SHIPPED = Path(__file__).resolve().parent.parent / "ogspr" / "data" / "random_scores.csv"

@@ -16,13 +16,13 @@ from benchmarks.harness import Report, hardware
 from benchmarks.learners import peak_memory, release
 from ogspr.device import Device, best_device
 from ogspr.errors import UserError, require_positive
-from ogspr.train.evaluation import Evaluation
-from ogspr.train.options import KeepOptions, TrainOptions
-from ogspr.train.recipes import recipe
-from ogspr.train.run import Listener, Request, Run
-from ogspr.train.session import Session
-from ogspr.train.signals import Stopped, StopRequest
-from ogspr.train.stopwatch import Stopwatch
+from ogspr.training.evaluation import Evaluation
+from ogspr.training.options import KeepOptions, TrainOptions
+from ogspr.training.presets import preset_options
+from ogspr.training.run import Listener, Request, Run
+from ogspr.training.session import Session
+from ogspr.training.signals import Stopped, StopRequest
+from ogspr.training.stopwatch import Stopwatch
 
 PHASES = ("act", "update", "environment", "evaluate", "store", "log", "rest")
 _PAPER_STEPS = 500_000
@@ -77,7 +77,7 @@ def measure(wanted: Train, report: Report) -> list[TrainResult]:
     counts = wanted.seeds or ((1, 2, 3, 5) if device.is_gpu else (1,))
     require_positive(**{f"number_of_seeds_{i}": count for i, count in enumerate(counts)})
     for method in wanted.methods:
-        recipe(method, wanted.task)  # finds misspelt names before anything is measured
+        preset_options(method, wanted.task)  # finds misspelt names before anything is measured
     report.begin(hardware(device))
     results: list[TrainResult] = []
     for method, count in product(wanted.methods, counts):
@@ -144,7 +144,7 @@ class _Timer(Listener):
 def _measure(wanted: Train, method: str, count: int, report: Report) -> TrainResult:
     device = best_device()
     release(device)
-    options = recipe(method, wanted.task)
+    options = preset_options(method, wanted.task)
     steps = wanted.steps or options.evaluation.every
     stop = StopRequest()
     timer = _Timer(wanted.warm_up, steps, device, stop, report)

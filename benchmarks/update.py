@@ -30,7 +30,7 @@ from benchmarks.learners import (
 )
 from ogspr.device import Device, prepared_device
 from ogspr.errors import require_positive
-from ogspr.train.execution import Execution, Mode, Precision
+from ogspr.training.options import Execution, Mode, Precision
 
 PHASES = ("sample", "forward", "backward", "optimise")
 _COUNTED_CAPACITY = 1_000  # replay capacity of the update whose operations are counted

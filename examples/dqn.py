@@ -20,9 +20,9 @@ from ogspr.agents.methods import Factories, MethodEntry
 from ogspr.agents.noise import Shifts, Uniform
 from ogspr.agents.protocol import Group, Losses, Trained, Update
 from ogspr.errors import UserError
-from ogspr.nets.encoder import ConvEncoder
+from ogspr.nets.conv import ConvEncoder
 from ogspr.nets.mlp import MLP
-from ogspr.ops.shift import scaled_pixels
+from ogspr.ops.images import scaled_pixels
 from ogspr.types import DiscreteActions, Draw, EnvSpec, Window
 
 PIXEL_RANGE = (-0.5, 0.5)

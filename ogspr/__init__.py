@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ogspr.agents.methods import Factories, MethodEntry
     from ogspr.agents.methods import register as register_method
+    from ogspr.api import TrainedRun, train
     from ogspr.callbacks import Callback, Evaluated, StopTraining
     from ogspr.envs import make as make_env
     from ogspr.envs.gym_view import make_gym
@@ -21,12 +22,14 @@ __all__ = [
     "MethodEntry",
     "StopTraining",
     "TrainedAgent",
+    "TrainedRun",
     "UserError",
     "__version__",
     "load",
     "make_env",
     "make_gym",
     "register_method",
+    "train",
 ]
 
 _OFFERED = {
@@ -36,11 +39,13 @@ _OFFERED = {
     "MethodEntry": ("ogspr.agents.methods", "MethodEntry"),
     "StopTraining": ("ogspr.callbacks", "StopTraining"),
     "TrainedAgent": ("ogspr.loading", "TrainedAgent"),
+    "TrainedRun": ("ogspr.api", "TrainedRun"),
     "UserError": ("ogspr.errors", "UserError"),
     "load": ("ogspr.loading", "load"),
     "make_env": ("ogspr.envs", "make"),
     "make_gym": ("ogspr.envs.gym_view", "make_gym"),
     "register_method": ("ogspr.agents.methods", "register"),
+    "train": ("ogspr.api", "train"),
 }
 _PARTS = ("envs", "errors", "loading", "types")  # `import ogspr` is enough to use these, too
 

@@ -1,4 +1,4 @@
-"""Training from Python: `runs = ogspr.api.train("dmc:walker-walk", seeds=[1, 2])`."""
+"""Training from Python: `runs = ogspr.train("dmc:walker-walk", seeds=[1, 2])`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ogspr.commands.train import TrainCommand, defaults, with_task
 from ogspr.commands.train import train as run_command
 from ogspr.errors import RunsFailed, UserError
 from ogspr.records.console import make_console
-from ogspr.records.curve import mean_scores
-from ogspr.records.structure import changed, plain
-from ogspr.train.signals import Stopped
+from ogspr.records.settings_io import changed, plain
+from ogspr.records.tables import mean_scores
+from ogspr.training.signals import Stopped
 
 if TYPE_CHECKING:
     from ogspr.loading import TrainedAgent

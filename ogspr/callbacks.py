@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class StopTraining(Exception):
-    """Raised by a callback, it ends training: everything is saved, and `ogspr.api.train` returns as usual."""
+    """Raised by a callback, it ends training: everything is saved, and `ogspr.train` returns as usual."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Callback:
 
     Callbacks are called between two agent steps, in the thread that trains. They see copies, so they cannot
     change a run. If one raises anything, all runs are saved and no callback hears more of them. StopTraining
-    ends training well, with `on_end`; other exceptions are raised by `ogspr.api.train`.
+    ends training well, with `on_end`; other exceptions are raised by `ogspr.train`.
     """
 
     def on_start(self, seeds: Sequence[int]) -> None:

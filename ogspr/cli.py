@@ -21,7 +21,7 @@ from ogspr.envs import WorkerDied, WorkerError
 from ogspr.envs.trust import current_folder_ignored, refuse_ignored_environment
 from ogspr.errors import RunsFailed, UserError, unknown
 from ogspr.records.console import discard_lost_output, make_console
-from ogspr.train.signals import Stopped
+from ogspr.training.signals import Stopped
 
 if TYPE_CHECKING:
     from ogspr.commands.train import TrainCommand

@@ -77,8 +77,8 @@ def load(path: str | Path, *, policy: str = "best", device: str = "cpu", seed: i
     import torch
 
     from ogspr.device import Device
-    from ogspr.train.execution import Execution
-    from ogspr.train.policy_file import find_policy, load_policy
+    from ogspr.training.options import Execution
+    from ogspr.training.policy_file import find_policy, load_policy
 
     saved = load_policy(find_policy(Path(path), policy))
     # Not compiled: a program that acts step by step does not want to wait for a compiler.

@@ -10,10 +10,10 @@ import pytest
 
 import ogspr
 from ogspr import api
-from ogspr.records.curve import mean_scores
-from ogspr.records.structure import plain
-from ogspr.train.learner import Diverged, Learner
-from tests.train.runs import TASK, assert_same_run, request, tiny_options, train
+from ogspr.records.settings_io import plain
+from ogspr.records.tables import mean_scores
+from ogspr.training.learner import Diverged, Learner
+from tests.training.runs import TASK, assert_same_run, request, tiny_options, train
 
 TINY = {name: value for name, value in plain(tiny_options()).items() if name != "agent_steps"}
 
@@ -22,25 +22,25 @@ class Diary(ogspr.Callback):
     """Writes everything down."""
 
     def __init__(self):
-        self.heard = []
+        self.requested = []
 
     def on_start(self, seeds):
-        self.heard.append(("start", list(seeds)))
+        self.requested.append(("start", list(seeds)))
 
     def on_step(self, agent_steps):
-        self.heard.append(("step", dict(agent_steps)))
+        self.requested.append(("step", dict(agent_steps)))
 
     def on_log(self, seed, row):
-        self.heard.append(("log", seed, int(row["agent_steps"])))
+        self.requested.append(("log", seed, int(row["agent_steps"])))
 
     def on_evaluation(self, evaluation):
-        self.heard.append(("evaluation", evaluation.seed, evaluation.agent_steps, evaluation.score))
+        self.requested.append(("evaluation", evaluation.seed, evaluation.agent_steps, evaluation.score))
 
     def on_end(self, seeds):
-        self.heard.append(("end", list(seeds)))
+        self.requested.append(("end", list(seeds)))
 
     def of(self, kind):
-        return [rest for name, *rest in self.heard if name == kind]
+        return [rest for name, *rest in self.requested if name == kind]
 
 
 class Until(ogspr.Callback):
@@ -85,8 +85,8 @@ def test_the_same_call_goes_on(tmp_path):
 def test_callbacks_hear_everything_in_order(tmp_path):
     diary = Diary()
     runs = trained(tmp_path, seeds=[3, 4], callbacks=[diary])
-    assert diary.heard[0] == ("start", [3, 4])
-    assert diary.heard[-1] == ("end", [3, 4])
+    assert diary.requested[0] == ("start", [3, 4])
+    assert diary.requested[-1] == ("end", [3, 4])
     steps = [counts for (counts,) in diary.of("step")]
     assert steps[-1] == {3: 60, 4: 60}
     assert all(earlier != later and earlier[3] <= later[3] for earlier, later in pairwise(steps))
@@ -116,7 +116,7 @@ def test_the_end_is_heard_of_when_a_callback_stops_training(tmp_path):
     diary = Diary()
     trained(tmp_path, callbacks=[diary, Until(25, ogspr.StopTraining())])
     assert diary.of("step")[-1] == [{0: 25}]
-    assert diary.heard[-1] == ("end", [0])
+    assert diary.requested[-1] == ("end", [0])
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,10 @@ def test_the_package_does_without_what_surrounds_it():
 
 
 def test_training_knows_no_method():
-    """But for `recipes`, which holds the preset for laptops: a method is an entry in `agents/methods.py`."""
+    """But for `presets`, which holds the preset for laptops: a method is an entry in `agents/methods.py`."""
     methods = {path.name for path in (PACKAGE / "agents").iterdir() if (path / "config.py").exists()}
     assert methods == {"ogspr", "mrq", "drqv2"}
-    files = set((PACKAGE / "train").rglob("*.py")) - {PACKAGE / "train" / "recipes.py"}
+    files = set((PACKAGE / "training").rglob("*.py")) - {PACKAGE / "training" / "presets.py"}
     for path in files:
         named = re.findall(r"ogspr\.agents\.(\w+)", path.read_text())
         assert not methods & set(named), path

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ogspr.train.recipes import recipe_names
+from ogspr.training.presets import all_preset_names
 from tests.helpers.trajectories import ROOT
 
 WORLDS = "tests.helpers.worlds"
@@ -306,4 +306,4 @@ def test_the_help_of_train_shows_the_defaults_of_the_task(ogspr_here):
 def test_the_help_of_train_names_every_preset(ogspr_here):
     done = ogspr_here("train", "--help", COLUMNS="200")
     about = done.stdout.partition("--preset")[2].partition("--seeds")[0]
-    assert set(recipe_names()) <= set(re.findall(r"[\w-]+", about))
+    assert set(all_preset_names()) <= set(re.findall(r"[\w-]+", about))

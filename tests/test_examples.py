@@ -16,7 +16,7 @@ from ogspr.types import Window
 from tests.helpers.trajectories import ROOT
 from tests.learning.classroom import Lesson, Pupil, assert_acts_well
 from tests.learning.probe_worlds import ContinuousChoice, CueWorld, DiscreteChoice, PlanWorld
-from tests.train.learners import DISCRETE, make_learner, weights
+from tests.training.learners import DISCRETE, make_learner, weights
 
 TASK = "tests.helpers.worlds:counter"
 TABLES = ("train.csv", "episodes.csv", "eval.csv")
@@ -101,7 +101,7 @@ def test_a_skipped_update_moves_nothing_not_even_the_target():
 
 
 def test_compiled_it_learns_what_it_learns_eagerly():
-    from ogspr.train.execution import Execution
+    from ogspr.training.options import Execution
 
     config = DQNConfig(features=16, batch_size=4, random_steps=10)
     learners = [

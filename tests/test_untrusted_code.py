@@ -16,11 +16,11 @@ import ogspr
 from ogspr import cli
 from ogspr.envs import EnvOptions, is_own_code, make, trust
 from ogspr.errors import UserError
-from ogspr.train.options import EvaluationOptions, KeepOptions
-from ogspr.train.policy_file import load_policy, save_policy
+from ogspr.training.options import EvaluationOptions, KeepOptions
+from ogspr.training.policy_file import load_policy, save_policy
 from tests.helpers.trajectories import ROOT
-from tests.train.runs import request, train
-from tests.train.test_sessions import Telling
+from tests.training.runs import request, train
+from tests.training.test_sessions import Telling
 
 TASK = "dmc:cartpole-swingup"
 LAUNCHERS = {

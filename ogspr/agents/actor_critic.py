@@ -24,7 +24,7 @@ from ogspr.agents.actions import ActionKind
 from ogspr.agents.noise import Noise, Normal, Uniform
 from ogspr.agents.protocol import Carry, Runner
 from ogspr.nets.mlp import MLP, Initialise, xavier
-from ogspr.ops.shift import scaled_pixels
+from ogspr.ops.images import scaled_pixels
 from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss, value_target
 from ogspr.types import Reduction
 

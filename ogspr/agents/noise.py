@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.ops.shift import shift_offsets
+from ogspr.ops.images import shift_offsets
 
 
 class Uniform(NamedTuple):

@@ -1,4 +1,4 @@
-"""Runs sorted into a grid of methods and tasks, and the score of a square of it."""
+"""Runs sorted into a grid of methods and tasks, and the score of a entry of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from ogspr.analysis.curves import Curve, curve
 from ogspr.analysis.runs import FloatArray, RunResult, cautions, nested
-from ogspr.analysis.wording import spaced
-from ogspr.records.structure import flat
+from ogspr.analysis.wording import thousands
+from ogspr.records.settings_io import flat
 
 PAPER_NAMES = {
     "ogspr": "OG-SPR",
@@ -40,7 +40,7 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Square:
+class Entry:
     """One method on one task, at one step of training."""
 
     runs: tuple[RunResult, ...]  # those that count
@@ -70,7 +70,7 @@ class Square:
         if len(self.runs) < self.found:
             parts.append(f"{self.found - len(self.runs)} more without an evaluation there")
         if not self.at_the_end:
-            read, wanted = spaced(self.agent_steps), spaced(self.wanted_steps)
+            read, wanted = thousands(self.agent_steps), thousands(self.wanted_steps)
             went_on = any(run.agent_steps > self.wanted_steps for run in self.runs)
             parts.append(
                 f"read at {read} agent steps, no evaluation at {wanted}"
@@ -97,10 +97,10 @@ class Grid:
     def runs(self) -> list[RunResult]:
         return [run for tasks in self.methods.values() for runs in tasks.values() for run in runs]
 
-    def square(self, method: str, task: str, at: int | None = None) -> Square | None:
+    def entry(self, method: str, task: str, at: int | None = None) -> Entry | None:
         """The runs of a method on a task at a step; None where there are none, or none that share a step."""
         runs = self.methods.get(method, {}).get(task, ())
-        return square(runs, at or wanted_steps(task, self.runs)) if runs else None
+        return entry(runs, at or wanted_steps(task, self.runs)) if runs else None
 
     def curve(self, method: str, task: str) -> Curve:
         """Over all its steps; computed once."""
@@ -131,14 +131,14 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
     return Grid(dict(sorted(methods.items(), key=_paper_order)), names, tuple(warnings))
 
 
-def square(runs: Sequence[RunResult], wanted: int) -> Square | None:
+def entry(runs: Sequence[RunResult], wanted: int) -> Entry | None:
     """At the wanted step, if any run has come there; else at the last step that all have in common."""
     there = tuple(run for run in runs if run.score_at(wanted) is not None)
     if there:
-        return Square(there, wanted, wanted, len(runs))
+        return Entry(there, wanted, wanted, len(runs))
     steps = [run.evaluations.agent_steps for run in runs]
     common = [int(step) for step in reduce(np.intersect1d, steps) if step <= wanted]
-    return Square(tuple(runs), max(common), wanted, len(runs)) if common else None
+    return Entry(tuple(runs), max(common), wanted, len(runs)) if common else None
 
 
 def score_matrix(columns: Sequence[FloatArray]) -> FloatArray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ogspr.analysis.wording import counted
+from ogspr.analysis.wording import plural
 from ogspr.errors import UserError
 from ogspr.records.files import read_file
 from ogspr.records.manifest import short_commit
@@ -322,7 +322,7 @@ def mixed(runs: Sequence[RunResult]) -> list[str]:
             counts = Counter(str(found) for run in members if (found := value(run)) is not None)
             if len(counts) > 1:
                 listed = ", ".join(
-                    f"{name} ({counted(count, 'run')})" for name, count in sorted(counts.items())
+                    f"{name} ({plural(count, 'run')})" for name, count in sorted(counts.items())
                 )
                 lines.append(f"runs of {suite} were made with different {title}: {listed}")
     return lines
@@ -339,7 +339,7 @@ def unlike_the_paper(runs: Sequence[RunResult]) -> list[str]:
     """A line for each way in which runs show their agents something else than the paper does."""
     counts = Counter((run.suite, other) for run in runs if (other := _departures(run)))
     return [
-        f"{counted(count, 'run')} of {suite} not by the paper's protocol: {other}; "
+        f"{plural(count, 'run')} of {suite} not by the paper's protocol: {other}; "
         "not to be compared with its scores"
         for (suite, other), count in sorted(counts.items())
     ]

@@ -18,12 +18,12 @@ from ogspr.commands.video import VideoFile, filming
 from ogspr.device import prepared_device
 from ogspr.envs import EnvOptions, ResilientEnvironment, launch, trusted_task
 from ogspr.errors import UserError, require_positive
-from ogspr.records.episodes import write_episodes
 from ogspr.records.files import check_writable
 from ogspr.records.run import RunFolder
-from ogspr.train.episodes import EpisodeDriver
-from ogspr.train.evaluation import Evaluation, PolicySnapshot
-from ogspr.train.policy_file import SavedPolicy, find_policy, load_policy, save_policy
+from ogspr.records.tables import write_episodes
+from ogspr.training.episodes import EpisodeDriver
+from ogspr.training.evaluation import Evaluation, PolicySnapshot
+from ogspr.training.policy_file import SavedPolicy, find_policy, load_policy, save_policy
 from ogspr.types import Action, TimeStep, UInt8Array
 
 _SIDE_BY_SIDE = 10  # environments, at most

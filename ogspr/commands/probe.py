@@ -25,10 +25,10 @@ from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage, learned_representation
 from ogspr.probe.results import ProbeRow, Summary, draw, summarise, write_rows
 from ogspr.records.files import check_csv
-from ogspr.records.structure import differences, plain
-from ogspr.train.execution import Execution
-from ogspr.train.graph import set_matrix_precision
-from ogspr.train.opened import OpenedRun, open_run
+from ogspr.records.settings_io import differences, plain
+from ogspr.training.graph import set_matrix_precision
+from ogspr.training.options import Execution
+from ogspr.training.saved_run import SavedRun, open_run
 
 _SIDE_BY_SIDE = 10  # environments, at most
 _ALL = 10**6
@@ -108,7 +108,7 @@ class _Study:
     progress: Progress
     names: Mapping[Path, str]  # of the methods of runs
 
-    def rows(self, runs: Sequence[OpenedRun], collectors: Sequence[Collector]) -> list[ProbeRow]:
+    def rows(self, runs: Sequence[SavedRun], collectors: Sequence[Collector]) -> list[ProbeRow]:
         """Every run on the episodes of every collector; the predictors of all are trained side by side."""
         representations = [learned_representation(run, self.stage.spec, self.device) for run in runs]
         pairs, sets = [], []
@@ -164,7 +164,7 @@ def _environments(source: Source, wanted: Probe) -> Iterator[list[ResilientEnvir
             env.close()
 
 
-def _row(run: OpenedRun, method: str, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
+def _row(run: SavedRun, method: str, collector: Collector, score: float, name: str, loss: Loss) -> ProbeRow:
     return ProbeRow(
         task=run.config.task,
         method=method,
@@ -200,10 +200,10 @@ def _collector(path: Path, wanted: Probe, names: Mapping[Path, str]) -> Collecto
 
 
 def _groups(
-    runs: Sequence[OpenedRun], collectors: Sequence[Collector]
-) -> list[tuple[list[OpenedRun], list[Collector]]]:
+    runs: Sequence[SavedRun], collectors: Sequence[Collector]
+) -> list[tuple[list[SavedRun], list[Collector]]]:
     """Runs that are probed with the same collectors: those of their seed, or all where there is none."""
-    groups: dict[tuple[int, ...], list[OpenedRun]] = {}
+    groups: dict[tuple[int, ...], list[SavedRun]] = {}
     everybody = range(len(collectors))
     for run in runs:
         own = [place for place in everybody if collectors[place].seed == run.config.seed]
@@ -212,7 +212,7 @@ def _groups(
 
 
 def _check_alike(
-    runs: Sequence[OpenedRun], collectors: Sequence[Collector], names: Mapping[Path, str]
+    runs: Sequence[SavedRun], collectors: Sequence[Collector], names: Mapping[Path, str]
 ) -> None:
     """Refuses what cannot be compared, or would be counted twice."""
     tasks = dict.fromkeys([*(run.config.task for run in runs), *(each.source.task for each in collectors)])

@@ -18,10 +18,10 @@ from ogspr.commands.policy import play
 from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, run_folders, train
 from ogspr.commands.video import VideoFile
 from ogspr.errors import UserError
-from ogspr.records.curve import curve, mean_scores, read_rows
 from ogspr.records.run import RunFolder
-from ogspr.train.opened import open_run
-from ogspr.train.recipes import SMALL, recipe
+from ogspr.records.tables import curve, mean_scores, read_rows
+from ogspr.training.presets import SMALL, preset_options
+from ogspr.training.saved_run import open_run
 
 TASK = "dmc:cartpole-swingup"
 _GPU_STEPS = 30_000
@@ -60,7 +60,7 @@ def quickstart(wanted: Quickstart, console: Console) -> None:
 def _command(out: Path | None) -> TrainCommand[Any]:
     gpu = torch.cuda.is_available()
     preset = DEFAULT_PRESET if gpu else SMALL
-    options = recipe(preset, TASK)
+    options = preset_options(preset, TASK)
     if gpu:
         options = replace(options, agent_steps=_GPU_STEPS)
     return TrainCommand(options, task=TASK, preset=preset, out=out or _FOLDER)

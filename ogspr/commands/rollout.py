@@ -16,11 +16,11 @@ from ogspr.commands.declared import Rollout
 from ogspr.commands.video import VideoFile, filming
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
 from ogspr.errors import require_positive
-from ogspr.records.episodes import write_episodes
 from ogspr.records.files import make_folder
 from ogspr.records.manifest import manifest, write_manifest
+from ogspr.records.tables import write_episodes
 from ogspr.reference import METHOD, paper_scores
-from ogspr.train.episodes import EpisodeDriver, RandomPolicy
+from ogspr.training.episodes import EpisodeDriver, RandomPolicy
 from ogspr.types import Action, EnvSpec, Episode, TimeStep
 
 _STATUS_STEPS = 20  # agent steps between two updates of the status line

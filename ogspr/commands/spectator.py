@@ -7,9 +7,9 @@ from functools import partial
 
 from ogspr.callbacks import Callback, Evaluated
 from ogspr.records.display import Display, RunStatus
-from ogspr.train.evaluation import Evaluation
-from ogspr.train.run import Listener, Request, Run
-from ogspr.train.signals import StopRequest
+from ogspr.training.evaluation import Evaluation
+from ogspr.training.run import Listener, Request, Run
+from ogspr.training.signals import StopRequest
 
 
 class Spectator(Listener):

@@ -26,12 +26,11 @@ from ogspr.commands.train import default_preset
 from ogspr.device import Device, best_device, configure_threads, usable_cores
 from ogspr.envs import gl, launch
 from ogspr.envs.trust import current_folder_ignored
-from ogspr.train.episodes import EpisodeSlot
-from ogspr.train.execution import default_execution
-from ogspr.train.graph import make_accelerator
-from ogspr.train.learner import Learner, LearnerSettings, make_learners
-from ogspr.train.options import TrainOptions
-from ogspr.train.recipes import SMALL, recipe
+from ogspr.training.episodes import EpisodeSlot
+from ogspr.training.graph import make_accelerator
+from ogspr.training.learner import Learner, LearnerSettings, make_learners
+from ogspr.training.options import TrainOptions, default_execution
+from ogspr.training.presets import SMALL, preset_options
 
 _TASK = "dmc:cheetah-run"
 _SECONDS = 8.0  # for each of the measurements
@@ -73,7 +72,7 @@ class Speed:
 def show_speed(wanted: Doctor, console: Console) -> Speed:
     """Measures for about a minute; prints each number, what bounds training, and how long a run takes."""
     task, preset = wanted.task or _TASK, wanted.preset or default_preset(wanted.method)
-    options, device = recipe(preset, task), best_device()
+    options, device = preset_options(preset, task), best_device()
     configure_threads(device)
     execution = default_execution(device.is_gpu)
     found: dict[str, float] = {}

@@ -22,14 +22,14 @@ from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import RunsFailed, UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
-from ogspr.records.structure import changed
-from ogspr.train.options import TrainOptions
-from ogspr.train.recipes import recipe
-from ogspr.train.run_config import read_config
-from ogspr.train.signals import Stopped, StopRequest
+from ogspr.records.settings_io import changed
+from ogspr.training.options import TrainOptions
+from ogspr.training.presets import preset_options
+from ogspr.training.saved_run import read_config
+from ogspr.training.signals import Stopped, StopRequest
 
 if TYPE_CHECKING:
-    from ogspr.train.run import Run
+    from ogspr.training.run import Run
 
 ConfigT = TypeVar("ConfigT")
 DEFAULT_PRESET = "ogspr"
@@ -80,7 +80,7 @@ def defaults(
     given = _settings_file(config) if config is not None else _SettingsFile()
     name = preset or given.preset or default_preset(method)
     task = task or given.task
-    options = changed(recipe(name, task), given.options, str(config))
+    options = changed(preset_options(name, task), given.options, str(config))
     return TrainCommand(options, task=task, preset=name, seeds=given.seeds, config=config)
 
 
@@ -104,8 +104,8 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
     """Trains to the end, or until somebody stops it; the runs as they ended."""
     _check(command)
     from ogspr.commands.spectator import Announcer
-    from ogspr.train.run import Request
-    from ogspr.train.session import Session
+    from ogspr.training.run import Request
+    from ogspr.training.session import Session
 
     request = Request(
         command.task,
@@ -116,7 +116,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
         command.allow_changes,
     )
     stop = StopRequest()
-    display = FragileDisplay(make_display(console, quiet=command.quiet), lost=stop.hang_up)
+    display = FragileDisplay(make_display(console, quiet=command.quiet), lost=stop.on_hangup)
     announcer = Announcer(display, request, callbacks, stop)
     try:
         for line in _services_of_file(command):

@@ -14,10 +14,10 @@ import numpy as np
 from ogspr.errors import UserError
 from ogspr.records.files import (
     check_writable,
+    cleanup_on_error,
     make_inner_folder,
-    removed_on_failure,
     unfinished_name,
-    writing,
+    user_io_errors,
 )
 from ogspr.records.run import RunFolder
 from ogspr.types import UInt8Array
@@ -39,12 +39,12 @@ def filming(path: Path, *, beside_others: bool = False) -> Iterator[VideoFile]:
     check_writable(path)  # the writer opens it late, and then says less
     # A name of its own, because others may be filming to the same place; its end decides the format.
     unfinished = unfinished_name(path, path.suffix)
-    with removed_on_failure(unfinished):
-        with writing(unfinished):
+    with cleanup_on_error(unfinished):
+        with user_io_errors(unfinished):
             unfinished.touch(exist_ok=False)
         with contextlib.closing(VideoFile(unfinished)) as video:
             yield video
-        with writing(path):
+        with user_io_errors(path):
             video.path = _claimed(path) if beside_others else path
             unfinished.replace(video.path)
 

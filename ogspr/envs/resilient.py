@@ -43,10 +43,10 @@ class ResilientEnvironment:
 
     @property
     def spec(self) -> EnvSpec:
-        return self._attempted(lambda: self._env.spec)
+        return self._with_retry(lambda: self._env.spec)
 
     def reset(self) -> TimeStep:
-        first, snapshot = self._attempted(lambda: (self._env.reset(), self._env.snapshot()))
+        first, snapshot = self._with_retry(lambda: (self._env.reset(), self._env.snapshot()))
         return self._begin(first, snapshot)
 
     def step(self, action: Action) -> TimeStep:
@@ -54,7 +54,7 @@ class ResilientEnvironment:
         return self.finish_step()
 
     def begin_step(self, action: Action) -> None:
-        self._attempted(lambda: self._env.begin_step(action))
+        self._with_retry(lambda: self._env.begin_step(action))
         self._pending = action
 
     def step_ready(self) -> bool:
@@ -68,16 +68,16 @@ class ResilientEnvironment:
             step = self._env.finish_step()
         except WorkerDied as death:
             self._replace_worker(death)
-            step = self._attempted(lambda: self._env.step(action))
+            step = self._with_retry(lambda: self._env.step(action))
         self._actions.append(action)
         self._last, self._pending = step, None
         return step
 
     def snapshot(self) -> Snapshot:
-        return self._attempted(lambda: self._env.snapshot())  # noqa: PLW0108 (another worker, perhaps)
+        return self._with_retry(lambda: self._env.snapshot())  # noqa: PLW0108 (another worker, perhaps)
 
     def restore(self, snapshot: Snapshot) -> TimeStep:
-        return self._begin(self._attempted(lambda: self._env.restore(snapshot)), snapshot)
+        return self._begin(self._with_retry(lambda: self._env.restore(snapshot)), snapshot)
 
     def ask_to_close(self) -> None:
         self._env.ask_to_close()
@@ -89,7 +89,7 @@ class ResilientEnvironment:
         self._start, self._actions, self._last, self._pending, self._deaths = snapshot, [], first, None, 0
         return first
 
-    def _attempted(self, request: Callable[[], T]) -> T:
+    def _with_retry(self, request: Callable[[], T]) -> T:
         while True:
             try:
                 return request()

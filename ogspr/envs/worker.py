@@ -120,7 +120,7 @@ class WorkerEnvironment:
         self._pipe_in_use = False
         self._closed = False
         self._asked_to_close = False
-        with _deaf_to_signals(), current_folder_ignored():
+        with _signals_blocked(), current_folder_ignored():
             resource_tracker.ensure_running()  # Python's own process, which the semaphores would start
         self._request = context.Semaphore(0)
         self._response = context.Semaphore(0)
@@ -128,7 +128,7 @@ class WorkerEnvironment:
         self._process = context.Process(
             target=_serve, args=(build, theirs, self._request, self._response), name=name, daemon=True
         )
-        with _deaf_to_signals(), current_folder_ignored():
+        with _signals_blocked(), current_folder_ignored():
             self._process.start()
         theirs.close()
         close_at_exit(self)
@@ -350,7 +350,7 @@ class WorkerEnvironment:
 
 
 @contextlib.contextmanager
-def _deaf_to_signals() -> Iterator[None]:
+def _signals_blocked() -> Iterator[None]:
     """A process started inside never hears of Ctrl-C, SIGTERM or SIGHUP: its parent decides when it ends.
 
     From its first moment on: signals often go to a whole group, also while a worker still imports.

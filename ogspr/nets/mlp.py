@@ -63,7 +63,7 @@ def normalised(x: Tensor, width: int) -> Tensor:
     return centred * torch.rsqrt(variance + _NORM_EPSILON)
 
 
-def unrounded(x: Tensor) -> Tensor:
+def as_float32(x: Tensor) -> Tensor:
     """What a convolution under autocast has made, for dense layers."""
     return x.float() if x.dtype == torch.bfloat16 else x
 
@@ -76,13 +76,13 @@ class Linear(nn.Linear):
         initialise(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.widened(x)[..., : self.out_features]
+        return self.padded_forward(x)[..., : self.out_features]
 
-    def widened(self, x: Tensor) -> Tensor:
+    def padded_forward(self, x: Tensor) -> Tensor:
         """The same on a GPU with zeros beside inputs and outputs that fill them up to a fast width."""
         more_in, more_out = missing_width(self.in_features, x), missing_width(self.out_features, x)
         with torch.autocast(x.device.type, enabled=False):
-            x = unrounded(x)
+            x = as_float32(x)
             if not more_in and not more_out:
                 return F.linear(x, self.effective_weight(), self.bias)
             x = F.pad(x, (0, self.in_features + more_in - x.shape[-1]))
@@ -140,7 +140,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in cast(Sequence[Linear], self.layers[:-1]):
-            x = self.activation(normalised(layer.widened(x), layer.out_features))
+            x = self.activation(normalised(layer.padded_forward(x), layer.out_features))
         outputs: Tensor = self.layers[-1](x)
         return outputs
 
@@ -159,7 +159,7 @@ class ParallelLinear(nn.Module):
         outputs = self.weight.shape[2]
         more_out = missing_width(outputs, x)
         with torch.autocast(x.device.type, enabled=False):
-            x = unrounded(x)
+            x = as_float32(x)
             if not more_out:
                 return torch.baddbmm(self.bias, x, self.weight)
             weight, bias = F.pad(self.weight, (0, more_out)), F.pad(self.bias, (0, more_out))

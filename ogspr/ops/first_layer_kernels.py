@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ogspr.ops.first_layer import BYTE_CENTRE, KERNEL, STRIDE, output_size
+from ogspr.ops.images import BYTE_CENTRE, KERNEL, STRIDE, output_size
 
 # Measured on an H200 at 84x84 pixels, stacks of three colour frames.
 _FORWARD = {"PIXELS": 64, "num_warps": 4}

@@ -13,9 +13,9 @@ from ogspr.agents.protocol import Policy
 from ogspr.device import Device
 from ogspr.envs import SplitStepEnvironment
 from ogspr.errors import UserError
-from ogspr.train.episodes import EpisodeDriver, in_turn
-from ogspr.train.opened import OpenedRun
-from ogspr.train.state_file import as_tensors
+from ogspr.training.episodes import EpisodeDriver, in_turn
+from ogspr.training.saved_run import SavedRun
+from ogspr.training.state_file import as_tensors
 from ogspr.types import Action, EnvSpec, Float64Array, TimeStep, UInt8Array
 
 
@@ -133,7 +133,7 @@ class _Tape:
 # --- representations -----------------------------------------------------------------------------------
 
 
-def learned_representation(run: OpenedRun, spec: EnvSpec, device: Device) -> FrozenRepresentation:
+def learned_representation(run: SavedRun, spec: EnvSpec, device: Device) -> FrozenRepresentation:
     """Frozen, as it is in the checkpoint; a UserError where that is of other networks."""
     try:
         tensors = as_tensors(run.checkpoint.state()["learner"]["tensors"])

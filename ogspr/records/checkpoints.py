@@ -19,12 +19,12 @@ from ogspr._version import __version__
 from ogspr.errors import UserError
 from ogspr.records.files import (
     FileStamp,
+    fsync_folder,
     make_inner_folder,
-    reach_disk,
     remove,
     stamp_of,
     unfinished_name,
-    writing,
+    user_io_errors,
 )
 from ogspr.records.run import RunFolder, read_json, write_json
 from ogspr.records.tree import load_tree, save_tree
@@ -72,7 +72,7 @@ class Checkpoints:
         make_inner_folder(self._folder)
         unfinished = unfinished_name(path)
         try:
-            with writing(path):
+            with user_io_errors(path):
                 unfinished.mkdir()
             stamp = save_tree(unfinished / _STATE, state, _KIND)
             content = {
@@ -83,10 +83,10 @@ class Checkpoints:
                 "replay": [asdict(piece) for piece in pieces],
             }
             write_json(unfinished / _MANIFEST, content)
-            with writing(path):
-                reach_disk(unfinished)
+            with user_io_errors(path):
+                fsync_folder(unfinished)
                 unfinished.rename(path)
-                reach_disk(self._folder)
+                fsync_folder(self._folder)
         except BaseException:
             remove(unfinished)
             raise
@@ -110,7 +110,7 @@ class Checkpoints:
             aside = path.with_name(f"damaged-{path.name}")
             numbered = (aside.with_name(f"{aside.name}-{number}") for number in itertools.count(2))
             free = next(name for name in itertools.chain([aside], numbered) if not name.exists())
-            with writing(path):
+            with user_io_errors(path):
                 path.rename(free)
 
     def _search(self, report: Callable[[str], None], replay: Path | None, advice: str) -> Checkpoint:
@@ -145,7 +145,7 @@ class Checkpoints:
         for path in self._all():
             if path not in kept:
                 unfinished = unfinished_name(path)  # so that no half of it is taken for whole
-                with writing(path):
+                with user_io_errors(path):
                     path.rename(unfinished)
                 remove(unfinished)
         self._remove_pieces_nobody_needs(kept)

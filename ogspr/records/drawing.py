@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ogspr.records.files import written_whole
+from ogspr.records.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,4 +30,4 @@ def write_figure(figure: Figure, path: Path, metadata: Mapping[str, None] | None
     """In the format that the path ends in."""
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
-    written_whole(path, picture.getvalue())
+    write_atomic(path, picture.getvalue())

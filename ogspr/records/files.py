@@ -35,7 +35,7 @@ _KINDS = {
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def user_io_errors(path: Path) -> Iterator[None]:
     """Turns a failure of the file system into one line that names the place."""
     try:
         yield
@@ -71,7 +71,7 @@ class NewFiles:
         """Where to write what `path` shall be: an empty file, whose name nobody could foresee."""
         check_file(path)
         self._begun[path] = unfinished_name(path)
-        with writing(path):
+        with user_io_errors(path):
             self._begun[path].open("xb").close()
         return self._begun[path]
 
@@ -86,11 +86,11 @@ class NewFiles:
         try:
             if kind is None:
                 for path, begun in self._begun.items():
-                    with writing(path):
+                    with user_io_errors(path):
                         begun.replace(path)
                 for folder in {path.parent for path in self._begun}:
-                    with writing(folder):
-                        reach_disk(folder)
+                    with user_io_errors(folder):
+                        fsync_folder(folder)
                 for path in self._replaced:
                     remove(path)
         finally:
@@ -98,10 +98,10 @@ class NewFiles:
                 remove(begun)
 
 
-def written_whole(path: Path, data: bytes) -> FileStamp:
+def write_atomic(path: Path, data: bytes) -> FileStamp:
     """Writes a file whose name never is that of a part: it appears when all is on the disk."""
     make_folder(path.parent)
-    with NewFiles() as files, files.begin(path).open("wb") as file, writing(path):
+    with NewFiles() as files, files.begin(path).open("wb") as file, user_io_errors(path):
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -130,7 +130,7 @@ def remove(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def removed_on_failure(unfinished: Path) -> Iterator[None]:
+def cleanup_on_error(unfinished: Path) -> Iterator[None]:
     """Where what is written to a file inside does not get its true name there, nothing is left of it."""
     try:
         yield
@@ -154,7 +154,7 @@ def open_to_read(path: Path) -> io.BufferedReader:
 def open_to_change(path: Path) -> io.BufferedRandom:
     """A file that is there, or a new one, to be written in place: nothing that has another name, too."""
     check_own(path)
-    with writing(path):
+    with user_io_errors(path):
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b")
 
 
@@ -171,7 +171,7 @@ def check_own(path: Path) -> None:
 
 def check_file(path: Path) -> None:
     """Refuses a name that something else than a file has."""
-    with writing(path):
+    with user_io_errors(path):
         kind = _kind(path)
     if kind not in (None, "file"):
         raise UserError(f"cannot write {path}: it is a {kind}; choose another name, or move it away.")
@@ -197,7 +197,7 @@ def stamp_of(path: Path) -> FileStamp:
     return FileStamp(path.name, path.stat().st_size, digest)
 
 
-def reach_disk(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """Waits until the names in a folder are safe, as its files are already."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -210,7 +210,7 @@ def make_folder(path: Path) -> None:
     """One that a user names: it may be a link to one."""
     if path.is_file():
         raise UserError(f"cannot write {path}: it is a file, where a folder is needed; choose another place.")
-    with writing(path):
+    with user_io_errors(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
@@ -225,7 +225,7 @@ def check_writable(path: Path) -> None:
     """Finds out before the work that its result could not be written. Leaves all files as they are."""
     make_folder(path.parent)
     check_file(path)
-    with writing(path):
+    with user_io_errors(path):
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         TemporaryFile(dir=path.parent).close()
@@ -241,7 +241,7 @@ def check_csv(path: Path) -> None:
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    written_whole(path, text.getvalue().encode())
+    write_atomic(path, text.getvalue().encode())
 
 
 def _kind(path: Path) -> str | None:

@@ -17,7 +17,7 @@ from ogspr.records.files import (
     open_to_change,
     read_file,
     remove_unfinished,
-    written_whole,
+    write_atomic,
 )
 
 
@@ -146,4 +146,4 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """The whole file or none of it."""
-    written_whole(path, (json.dumps(content, indent=2) + "\n").encode())
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())

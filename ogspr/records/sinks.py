@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ogspr.errors import UserError
-from ogspr.records.files import NewFiles, make_inner_folder, writing
+from ogspr.records.files import NewFiles, make_inner_folder, user_io_errors
 
 _SUFFIX = ".ogspr"
 
@@ -43,7 +43,7 @@ class TensorBoard:
         for earlier in self._folder.glob(f"*{_SUFFIX}"):
             files.instead_of(earlier)
         self._path = self._folder / f"events.out.tfevents.{time.time_ns()}{_SUFFIX}"
-        with writing(self._path):
+        with user_io_errors(self._path):
             self._records = RecordWriter(str(files.begin(self._path)))
         self._write(file_version="brain.Event:2")
 
@@ -54,13 +54,13 @@ class TensorBoard:
         self._write(step=agent_steps, summary=Summary(value=numbers))
 
     def close(self) -> None:
-        with writing(self._path):
+        with user_io_errors(self._path):
             self._records.close()
 
     def _write(self, **fields: Any) -> None:
         from tensorboardX.proto.event_pb2 import Event
 
-        with writing(self._path):
+        with user_io_errors(self._path):
             self._records.write(Event(wall_time=time.time(), **fields).SerializeToString())
             self._records.flush()
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from ogspr.errors import UserError
-from ogspr.records.files import FileStamp, open_to_read, written_whole
+from ogspr.records.files import FileStamp, open_to_read, write_atomic
 from ogspr.types import Saved
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -25,7 +25,7 @@ def save_tree(path: Path, tree: Saved, kind: str) -> FileStamp:
     arrays: Arrays = {}
     # One entry: several would come in an arbitrary order, and the same tree would give different files.
     outline = json.dumps({"kind": kind, "tree": _outline(tree, arrays)})
-    return written_whole(path, save(arrays, {_HEADER: outline}))
+    return write_atomic(path, save(arrays, {_HEADER: outline}))
 
 
 def load_tree(path: Path, kind: str) -> Any:

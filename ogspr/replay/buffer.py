@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 
 from ogspr.device import Device
-from ogspr.ops.sampling import draw_proportional
 from ogspr.ops.values import survival
 from ogspr.replay.packet import Packet, PacketLayout, PacketQueue, Procedure
 from ogspr.replay.prefetch import Prefetcher
@@ -334,3 +333,13 @@ def run_at(
     steps = torch.where(first[:, 1:, None], 0.0, stored.numbers[rows[:, :-1]])
     alive = torch.cat((torch.ones_like(steps[:, :1, -1]), 1.0 - steps[:, :, -1]), 1)
     return rows, steps[:, :, :-2], steps[:, :, -2], alive, first
+
+
+def draw_proportional(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """Indices with probability weight / sum: (N,), (B,) float64 in [0, 1) -> (B,) int64.
+
+    In float64, because half a million priorities of size one leave float32 no digits for the next.
+    An index of weight zero is never drawn.
+    """
+    cumulative = torch.cumsum(weights.double(), 0)
+    return torch.searchsorted(cumulative, uniforms * cumulative[-1], right=True)

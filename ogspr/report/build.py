@@ -14,10 +14,10 @@ from rich.console import Console
 
 from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect
-from ogspr.analysis.wording import counted
+from ogspr.analysis.wording import plural
 from ogspr.errors import UserError, require_positive
 from ogspr.records.drawing import load_matplotlib
-from ogspr.records.files import make_folder, make_inner_folder, write_csv, writing, written_whole
+from ogspr.records.files import make_folder, make_inner_folder, user_io_errors, write_atomic, write_csv
 from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
@@ -89,15 +89,15 @@ def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Cons
         drawn = _write_figures(report, out / "figures")
     title = f"ogspr report: {', '.join(path.name or str(path) for path in paths)}"
     document = report.document(title, lambda path: quote(os.path.relpath(path.resolve(), out.resolve())))
-    written_whole(out / "report.html", page(document).encode())
+    write_atomic(out / "report.html", page(document).encode())
     _tell(report, drawn, out, console)
     return report
 
 
 def write_table(table: Table, folder: Path) -> None:
     """Three files: Markdown, LaTeX, csv."""
-    written_whole(folder / f"{table.name}.md", markdown(table).encode())
-    written_whole(folder / f"{table.name}.tex", latex(table).encode())
+    write_atomic(folder / f"{table.name}.md", markdown(table).encode())
+    write_atomic(folder / f"{table.name}.tex", latex(table).encode())
     write_csv(folder / f"{table.name}.csv", CSV_HEADER, csv_rows(table))
 
 
@@ -113,7 +113,7 @@ def _remove(folder: Path, patterns: Iterable[str]) -> None:
     """What an earlier report has written there and this one perhaps does not: nobody should mix them up."""
     for pattern in patterns:
         for path in folder.glob(pattern):
-            with writing(path):
+            with user_io_errors(path):
                 path.unlink()
 
 
@@ -132,7 +132,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
         (len(report.tables), "table"),
         (drawn // 2, "figure"),
     )
-    console.print(", ".join(counted(count, word) for count, word in found))
+    console.print(", ".join(plural(count, word) for count, word in found))
     for line in _hints(report):
         console.print(line)
     console.print(f"written     {out / 'report.html'}; tables/ and figures/ are beside it")

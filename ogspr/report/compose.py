@@ -74,17 +74,17 @@ def make_document(
 
 def _score(grid: Grid, method: str, task: str) -> Score:
     """As in the tables: at the step at which they are read, or the last that all runs share."""
-    square = grid.square(method, task)
+    entry = grid.entry(method, task)
     runs = grid.methods[method][task]
     return {
         "task": task,
         "method": method,
         "runs": len(runs),
         "finished": sum(run.finished for run in runs),
-        "agent_steps": square.agent_steps if square else None,
-        "score": float(square.scores.mean()) if square else None,
-        "note": square.note if square else "these runs share no step",
-        "incomplete": square is None or not square.complete,
+        "agent_steps": entry.agent_steps if entry else None,
+        "score": float(entry.scores.mean()) if entry else None,
+        "note": entry.note if entry else "these runs share no step",
+        "incomplete": entry is None or not entry.complete,
     }
 
 

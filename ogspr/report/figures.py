@@ -16,12 +16,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ogspr.analysis.curves import Curve, published_curves
 from ogspr.analysis.grid import Grid, score_matrix
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
-from ogspr.analysis.wording import counted, spaced
+from ogspr.analysis.wording import plural, thousands
 from ogspr.records.drawing import write_figure
 from ogspr.records.files import make_inner_folder
 from ogspr.reference import METHOD, paper_scores
 from ogspr.report.aggregates import DRQV2, HUMAN, RAW, SHARE, aggregate
-from ogspr.report.paper_tables import finished_square
+from ogspr.report.paper_tables import finished_entry
 
 KINDS = ("curves", "aggregate", "improvement", "profile")
 """How the names of figures begin; the suite follows."""
@@ -125,7 +125,7 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
     axes.spines[["top", "right", "left"]].set_visible(False)
     if max(abs(found.value) for _, _, found in gains) > _MOST_PER_CENT:
         axes.set_xscale("symlog", linthresh=_MOST_PER_CENT)  # a rival scores next to nothing
-    ours = f"at {spaced(at)} agent steps: " if at else ""
+    ours = f"at {thousands(at)} agent steps: " if at else ""
     # Of the figure, not of the axes: beside long names those are too narrow for it.
     figure.supxlabel(f"{ours}% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
@@ -135,10 +135,10 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
 def improvement(grid: Grid, method: str, task: str, at: int | None) -> Estimate | None:
     """The mean over seeds, in per cent above the stronger rival; None before the end of training."""
     rivals = [paper_scores(name)[task] for name in _RIVALS if task in paper_scores(name)]
-    square = finished_square(grid, method, task, at)
-    if square is None or not rivals or max(rivals) == 0.0:
+    entry = finished_entry(grid, method, task, at)
+    if entry is None or not rivals or max(rivals) == 0.0:
         return None
-    found = bootstrap_interval(mean, square.scores[:, None], resamples=_RESAMPLES)
+    found = bootstrap_interval(mean, entry.scores[:, None], resamples=_RESAMPLES)
     low, value, high = (
         100.0 * (score - max(rivals)) / abs(max(rivals)) for score in (found.low, found.value, found.high)
     )
@@ -150,22 +150,22 @@ def profiles(grid: Grid, tasks: Sequence[str], at: int | None = None) -> Figure 
     unit = HUMAN if tasks[0].startswith("atari:") else SHARE
     finished = {
         method: {
-            task: s for task in tasks if unit.tasks(task) and (s := finished_square(grid, method, task, at))
+            task: s for task in tasks if unit.tasks(task) and (s := finished_entry(grid, method, task, at))
         }
         for method in grid.methods
     }
-    finished = {method: squares for method, squares in finished.items() if squares}
-    shared = [task for task in tasks if finished and all(task in squares for squares in finished.values())]
+    finished = {method: entries for method, entries in finished.items() if entries}
+    shared = [task for task in tasks if finished and all(task in entries for entries in finished.values())]
     if not shared:
         return None
     thresholds = np.linspace(0.0, 2.0 if unit is HUMAN else 1.0, 101)
     figure = _figure(5.0, 3.6)
     axes = figure.add_subplot()
-    for method, squares in finished.items():
-        scores = score_matrix([unit.convert(task, squares[task].scores) for task in shared])
+    for method, entries in finished.items():
+        scores = score_matrix([unit.convert(task, entries[task].scores) for task in shared])
         shares = performance_profile(scores, thresholds)
         axes.plot(thresholds, shares, label=_label(grid, method, shared), **_look(grid, method))
-    axes.set_xlabel(f"{unit.title}, {counted(len(shared), 'task')}", fontsize=8)
+    axes.set_xlabel(f"{unit.title}, {plural(len(shared), 'task')}", fontsize=8)
     axes.set_ylabel("share of runs above it", fontsize=8)
     axes.set_ylim(0.0, 1.02)
     axes.tick_params(labelsize=7)

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS, PAPER_STEPS, Grid, Square, score_matrix
+from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS, PAPER_STEPS, Entry, Grid, score_matrix
 from ogspr.analysis.normalisation import normalised
 from ogspr.analysis.runs import FloatArray, cautions
 from ogspr.analysis.statistics import (
@@ -20,7 +20,7 @@ from ogspr.analysis.statistics import (
     optimality_gap,
     probability_of_improvement,
 )
-from ogspr.analysis.wording import counted, spaced
+from ogspr.analysis.wording import plural, thousands
 from ogspr.reference import Published, paper_aggregates, paper_estimates
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
 
@@ -125,7 +125,7 @@ def _task_table(grid: Grid, benchmark: Benchmark, methods: Sequence[str], at: in
     rows = [
         (
             Cell(task.partition(":")[2]),
-            *(_square_cell(grid.square(method, task, at)) for method in methods),
+            *(_entry_cell(grid.entry(method, task, at)) for method in methods),
             *(_paper_cell(paper[method].get(task), 0) for method in benchmark.paper_methods),
         )
         for task in tasks
@@ -151,10 +151,10 @@ def _paper_tasks(benchmark: Benchmark) -> list[str]:
     return [task for task in scores if task.startswith(f"{benchmark.suite}:")]
 
 
-def _square_cell(square: Square | None) -> Cell:
-    if square is None:
+def _entry_cell(entry: Entry | None) -> Cell:
+    if entry is None:
         return Cell(NOTHING)
-    return _estimated(mean, [square.scores[:, None]], [square], digits=0, note=square.note)
+    return _estimated(mean, [entry.scores[:, None]], [entry], digits=0, note=entry.note)
 
 
 def _paper_cell(published: Published | None, digits: int) -> Cell:
@@ -188,45 +188,45 @@ def _improvement(grid: Grid, first: str, second: str, suite: str, at: int | None
         (x, y)
         for task in grid.methods[first]
         if task.startswith(f"{suite}:")
-        and (x := finished_square(grid, first, task, at)) is not None
-        and (y := finished_square(grid, second, task, at)) is not None
+        and (x := finished_entry(grid, first, task, at)) is not None
+        and (y := finished_entry(grid, second, task, at)) is not None
     ]
     if not pairs:
         return None
-    squares = [square for pair in pairs for square in pair]
+    entries = [entry for pair in pairs for entry in pair]
     scores = [score_matrix([pair[side].scores for pair in pairs]) for side in (0, 1)]
-    note = ", ".join(part for part in (counted(len(pairs), "task"), _seeds_note(squares)) if part)
-    return _estimated(probability_of_improvement, scores, squares, digits=2, note=note)
+    note = ", ".join(part for part in (plural(len(pairs), "task"), _seeds_note(entries)) if part)
+    return _estimated(probability_of_improvement, scores, entries, digits=2, note=note)
 
 
-def finished_square(grid: Grid, method: str, task: str, at: int | None) -> Square | None:
+def finished_entry(grid: Grid, method: str, task: str, at: int | None) -> Entry | None:
     """None where it has not come to the step at which it is read."""
-    square = grid.square(method, task, at)
-    return square if square is not None and square.at_the_end else None
+    entry = grid.entry(method, task, at)
+    return entry if entry is not None and entry.at_the_end else None
 
 
 def _estimated(
     statistic: Callable[..., FloatArray],
     scores: Sequence[FloatArray],
-    squares: Sequence[Square],
+    entries: Sequence[Entry],
     *,
     digits: int,
     note: str,
 ) -> Cell:
     """With an interval where every task has two runs at least: of one run, nothing is known about others."""
     low = high = None
-    if min(len(square.runs) for square in squares) > 1:
+    if min(len(entry.runs) for entry in entries) > 1:
         found = bootstrap_interval(statistic, *scores, resamples=_RESAMPLES, seed=0)
         low, high = found.low, found.high
-    incomplete = not all(square.complete for square in squares)
+    incomplete = not all(entry.complete for entry in entries)
     value = float(statistic(*scores))
     return number(value, low, high, digits=digits, note=note, incomplete=incomplete)
 
 
-def _seeds_note(squares: Sequence[Square]) -> str:
-    if all(square.complete for square in squares):
+def _seeds_note(entries: Sequence[Entry]) -> str:
+    if all(entry.complete for entry in entries):
         return ""
-    counts = [len(square.runs) for square in squares]
+    counts = [len(entry.runs) for entry in entries]
     low, high = min(counts), max(counts)
     return f"{low if low == high else f'{low} to {high}'} of {PAPER_SEEDS} seeds a task"
 
@@ -258,7 +258,7 @@ _GAP = Aggregate("optimality gap", optimality_gap, of_means=False)
 def _aggregate_table(grid: Grid, benchmark: Benchmark, methods: Sequence[str], at: int | None) -> Table:
     paper_tasks = _paper_tasks(benchmark)
     finished = [
-        {task for task in paper_tasks if finished_square(grid, method, task, at)} for method in methods
+        {task for task in paper_tasks if finished_entry(grid, method, task, at)} for method in methods
     ]
     begun = [tasks for tasks in finished if tasks]  # a method that is nowhere at its end decides nothing
     ready = [task for task in paper_tasks if begun and all(task in tasks for tasks in begun)]
@@ -289,7 +289,7 @@ def _metric_rows(
     statistics = (*_STATISTICS, _GAP) if metric.normalisation else _STATISTICS
     return [
         (
-            Cell(f"{metric.title}, {aggregate.title}, {counted(len(tasks), 'task')}"),
+            Cell(f"{metric.title}, {aggregate.title}, {plural(len(tasks), 'task')}"),
             *(_our_aggregate(grid, method, metric, tasks, aggregate.statistic, at) for method in methods),
             *(
                 _paper_aggregate(benchmark, method, metric, tasks, aggregate)
@@ -317,15 +317,13 @@ def _paper_aggregate(
 def _our_aggregate(
     grid: Grid, method: str, metric: Metric, tasks: Sequence[str], statistic: Statistic, at: int | None
 ) -> Cell:
-    squares = {
-        task: square for task in tasks if (square := finished_square(grid, method, task, at)) is not None
-    }
-    if len(squares) < len(tasks):
+    entries = {task: entry for task in tasks if (entry := finished_entry(grid, method, task, at)) is not None}
+    if len(entries) < len(tasks):
         return Cell(
-            NOTHING, note=f"finished on {len(squares)} of {counted(len(tasks), 'task')}", incomplete=True
+            NOTHING, note=f"finished on {len(entries)} of {plural(len(tasks), 'task')}", incomplete=True
         )
-    scores = score_matrix([_in_units(metric, task, square.scores) for task, square in squares.items()])
-    found = list(squares.values())
+    scores = score_matrix([_in_units(metric, task, entry.scores) for task, entry in entries.items()])
+    found = list(entries.values())
     return _estimated(statistic, [scores], found, digits=metric.digits, note=_seeds_note(found))
 
 
@@ -350,5 +348,5 @@ def _notes(grid: Grid, benchmark: Benchmark, at: int | None) -> str:
 def _steps_note(benchmark: Benchmark, at: int | None) -> str:
     theirs = PAPER_STEPS[benchmark.suite]
     if at is None or at == theirs:
-        return f"Read at {spaced(theirs)} agent steps."
-    return f"Ours at {spaced(at)} agent steps, the paper's at {spaced(theirs)}."
+        return f"Read at {thousands(theirs)} agent steps."
+    return f"Ours at {thousands(at)} agent steps, the paper's at {thousands(theirs)}."

@@ -14,7 +14,7 @@ import numpy as np
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM, TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
-from ogspr.analysis.wording import counted
+from ogspr.analysis.wording import plural
 from ogspr.records.files import open_to_read
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
 from ogspr.types import Float64Array
@@ -51,7 +51,7 @@ def find_losses(paths: Iterable[Path]) -> tuple[list[ProbeLoss], list[str]]:
         usable, damaged = _losses_in(file)
         found += usable
         if damaged:
-            warnings.append(f"{file}: left out {counted(damaged, 'row')} of losses that cannot be used")
+            warnings.append(f"{file}: left out {plural(damaged, 'row')} of losses that cannot be used")
     settings = sorted({loss.settings for loss in found}, key=_thoroughness, reverse=True)
     if len(settings) > 1:
         kept, *others = (", ".join(map(" ".join, zip(_SETTINGS, each, strict=True))) for each in settings)

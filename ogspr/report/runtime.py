@@ -9,7 +9,7 @@ import numpy as np
 
 from ogspr.analysis.grid import PAPER_STEPS, Grid
 from ogspr.analysis.runs import RunResult, nested, read_columns
-from ogspr.analysis.wording import counted
+from ogspr.analysis.wording import plural
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.reference import read_table
@@ -99,7 +99,7 @@ def _hours(runs: Sequence[RunResult]) -> Cell:
     hours = [seconds * PAPER_STEPS["dmc"] / _SECONDS_AN_HOUR for seconds in seconds_of(runs)]
     seeds = sorted({str(found) for run in runs if (found := nested(run.manifest, "settings", "seeds"))})
     together = f"{' or '.join(seeds)} in one process" if seeds else "unknown how many in one process"
-    return number(median(hours), digits=2, note=f"median of {counted(len(hours), 'run')}, {together}")
+    return number(median(hours), digits=2, note=f"median of {plural(len(hours), 'run')}, {together}")
 
 
 def _parameters(runs: Iterable[RunResult]) -> Cell:

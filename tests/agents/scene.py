@@ -12,8 +12,8 @@ from ogspr.agents.learning import Sampler
 from ogspr.agents.protocol import Losses, Update
 from ogspr.device import CPU
 from ogspr.replay import Replay, ReplayShape
-from ogspr.train.execution import Execution
-from ogspr.train.graph import PlainAccelerator
+from ogspr.training.graph import PlainAccelerator
+from ogspr.training.options import Execution
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
 from tests.agents import reference
 

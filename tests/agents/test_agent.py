@@ -17,7 +17,7 @@ from ogspr.agents.noise import Shifts
 from ogspr.agents.ogspr import preset_names
 from ogspr.device import CPU
 from ogspr.errors import UserError
-from ogspr.train.graph import _undone
+from ogspr.training.graph import _undone
 from tests.agents import reference
 from tests.agents.drqv2 import scene as drqv2
 from tests.agents.mrq import scene as mrq

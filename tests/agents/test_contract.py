@@ -15,7 +15,7 @@ from ogspr.agents.noise import Normal
 from ogspr.agents.protocol import Group, Losses, Trained, Update
 from ogspr.device import CPU
 from ogspr.errors import UserError
-from ogspr.train.graph import _undone
+from ogspr.training.graph import _undone
 from ogspr.types import ContinuousActions, Draw, EnvSpec, TimeStep
 from tests.agents.scene import LATE, Recording, filled_replay, images_of, make_agent
 from tests.agents.states import differing, snapshot, through_a_file

@@ -13,10 +13,10 @@ from ogspr.agents.ogspr.config import PIXEL_RANGE, ObservationPrediction
 from ogspr.agents.ogspr.losses import TASK_LOSSES
 from ogspr.device import CPU
 from ogspr.envs import make
-from ogspr.ops.shift import scaled_pixels
+from ogspr.ops.images import scaled_pixels
 from ogspr.ops.values import squared_error
 from ogspr.replay import Replay, ReplayShape
-from ogspr.train.recipes import recipe
+from ogspr.training.presets import preset_options
 from tests.agents.ogspr.scene import scene, small_config
 from tests.agents.reference import global_norm
 from tests.agents.scene import KINDS, LATE, gradients, make_agent, make_spec
@@ -73,7 +73,7 @@ def test_every_auxiliary_loss_of_every_preset_moves_the_encoder(name, images):
 
 def test_every_auxiliary_loss_of_the_preset_for_a_cpu_moves_the_encoder():
     task = TASKS["dmc"]
-    options = recipe("small", task)
+    options = preset_options("small", task)
     found = shares(influences(options.agent, *random_steps(make(task, seed=0, options=options.env))))
     assert all(share > SMALLEST_SHARE for share in found.values()), found
 

@@ -13,15 +13,15 @@ from ogspr.agents.drqv2 import Sizes as DrQv2Sizes
 from ogspr.agents.mrq import MRQConfig, Sizes
 from ogspr.commands import policy as commands
 from ogspr.commands.declared import Eval, Export
-from ogspr.records.curve import read_rows
 from ogspr.records.run import RunFolder
-from ogspr.records.structure import plain
-from ogspr.train.run_config import read_config
-from ogspr.train.signals import Stopped
+from ogspr.records.settings_io import plain
+from ogspr.records.tables import read_rows
+from ogspr.training.saved_run import read_config
+from ogspr.training.signals import Stopped
 from tests.agents.mrq.scene import small_config
-from tests.train import runs
-from tests.train.learners import make_learner
-from tests.train.test_runs import StopAfter
+from tests.training import runs
+from tests.training.learners import make_learner
+from tests.training.test_runs import StopAfter
 
 COMMON = {"batch_size": 4, "random_steps": 30, "shift_pad": 2}
 METHODS = {

@@ -90,7 +90,7 @@ def test_a_seed_counts_once(tmp_path):
 def test_a_step_without_an_evaluation_is_told_from_one_that_is_not_reached(tmp_path):
     write_run(tmp_path / "run", {0: 1.0, 5000: 2.0})
     grid = grid_of(tmp_path)
-    notes = [grid.square("OG-SPR", "dmc:walker-walk", at).note for at in (1000, 6000)]
+    notes = [grid.entry("OG-SPR", "dmc:walker-walk", at).note for at in (1000, 6000)]
     assert "read at 0 agent steps, no evaluation at 1 000" in notes[0]
     assert "at 5 000 of 6 000 agent steps" in notes[1]
 
@@ -98,7 +98,7 @@ def test_a_step_without_an_evaluation_is_told_from_one_that_is_not_reached(tmp_p
 def test_a_square_is_read_where_the_paper_reads_it(tmp_path):
     for seed, final in enumerate((100.0, 300.0)):
         write_run(tmp_path / str(seed), {0: 1.0, 500_000: final, 505_000: 0.0}, seed=seed)
-    found = grid_of(tmp_path).square("OG-SPR", "dmc:walker-walk")
+    found = grid_of(tmp_path).entry("OG-SPR", "dmc:walker-walk")
     assert found.scores.tolist() == [100.0, 300.0]
     assert found.note == "2 of 5 seeds"
     assert found.at_the_end
@@ -108,7 +108,7 @@ def test_a_square_is_read_where_the_paper_reads_it(tmp_path):
 def test_five_seeds_at_the_end_are_complete(tmp_path):
     for seed in range(5):
         write_run(tmp_path / str(seed), {500_000: 1.0}, seed=seed)
-    found = grid_of(tmp_path).square("OG-SPR", "dmc:walker-walk")
+    found = grid_of(tmp_path).entry("OG-SPR", "dmc:walker-walk")
     assert found.complete
     assert found.note == ""
 
@@ -116,7 +116,7 @@ def test_five_seeds_at_the_end_are_complete(tmp_path):
 def test_runs_that_are_not_so_far_are_read_at_the_last_step_they_share(tmp_path):
     write_run(tmp_path / "a", {0: 1.0, 5000: 2.0, 10_000: 3.0}, seed=0)
     write_run(tmp_path / "b", {0: 5.0, 5000: 6.0}, seed=1)
-    found = grid_of(tmp_path).square("OG-SPR", "dmc:walker-walk")
+    found = grid_of(tmp_path).entry("OG-SPR", "dmc:walker-walk")
     assert (found.agent_steps, found.scores.tolist()) == (5000, [2.0, 6.0])
     assert found.note == "2 of 5 seeds, at 5 000 of 500 000 agent steps"
 
@@ -124,7 +124,7 @@ def test_runs_that_are_not_so_far_are_read_at_the_last_step_they_share(tmp_path)
 def test_those_that_have_arrived_count_and_the_others_are_mentioned(tmp_path):
     write_run(tmp_path / "a", {0: 1.0, 500_000: 9.0}, seed=0)
     write_run(tmp_path / "b", {0: 5.0}, seed=1)
-    found = grid_of(tmp_path).square("OG-SPR", "dmc:walker-walk")
+    found = grid_of(tmp_path).entry("OG-SPR", "dmc:walker-walk")
     assert found.scores.tolist() == [9.0]
     assert found.note == "1 of 5 seeds, 1 more without an evaluation there"
 
@@ -132,13 +132,13 @@ def test_those_that_have_arrived_count_and_the_others_are_mentioned(tmp_path):
 def test_runs_that_share_no_step_are_not_averaged(tmp_path):
     write_run(tmp_path / "a", {1000: 1.0}, seed=0)
     write_run(tmp_path / "b", {1500: 5.0}, seed=1)
-    assert grid_of(tmp_path).square("OG-SPR", "dmc:walker-walk") is None
+    assert grid_of(tmp_path).entry("OG-SPR", "dmc:walker-walk") is None
 
 
 @pytest.mark.parametrize(("task", "steps"), [("atari:Pong", 100_000), ("my:world", 60_000)])
 def test_other_suites_end_elsewhere(tmp_path, task, steps):
     write_run(tmp_path / "a", {steps: 4.0}, task=task, agent_steps=60_000)
-    assert grid_of(tmp_path).square("OG-SPR", task).at_the_end
+    assert grid_of(tmp_path).entry("OG-SPR", task).at_the_end
 
 
 def test_tasks_with_fewer_runs_are_filled_up():

@@ -20,11 +20,11 @@ from ogspr.agents.agent import Agent
 from ogspr.agents.methods import METHODS
 from ogspr.device import CPU
 from ogspr.errors import UserError
-from ogspr.train.learner import Learner
-from ogspr.train.opened import open_run
+from ogspr.training.learner import Learner
+from ogspr.training.saved_run import open_run
 from tests.benchmarks.reports import measured
-from tests.train.learners import OTHER_METHODS
-from tests.train.runs import final_state, request, tiny_options, train
+from tests.training.learners import OTHER_METHODS
+from tests.training.runs import final_state, request, tiny_options, train
 
 MODE, PRECISIONS = ("graph", ("tf32", "bf16")) if torch.cuda.is_available() else ("eager", ("bf16",))
 PARTS = {"ogspr": {"value", "policy"}, "mrq": {"encoder", "value", "policy"}, "drqv2": {"value", "policy"}}

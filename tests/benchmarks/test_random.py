@@ -13,7 +13,7 @@ from ogspr.commands.rollout import rollout
 from ogspr.envs import EnvOptions, dmc, make
 from ogspr.errors import UserError
 from ogspr.reference import read_table
-from ogspr.train.episodes import EpisodeDriver
+from ogspr.training.episodes import EpisodeDriver
 from ogspr.types import Episode
 from tests.benchmarks.reports import measured
 

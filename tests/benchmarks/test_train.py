@@ -8,20 +8,20 @@ from benchmarks.commands import Train
 from benchmarks.train import PHASES, TrainResult
 from ogspr.agents.methods import method_of
 from ogspr.errors import UserError
-from ogspr.train.recipes import recipe
+from ogspr.training.presets import preset_options
 from tests.benchmarks.reports import make_report, measured
-from tests.train.learners import OTHER_METHODS
-from tests.train.runs import TASK, tiny_options
+from tests.training.learners import OTHER_METHODS
+from tests.training.runs import TASK, tiny_options
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
     def tiny_recipe(preset, task):
-        method = method_of(recipe(preset, task).agent).name  # says so where there is none
+        method = method_of(preset_options(preset, task).agent).name  # says so where there is none
         agent = OTHER_METHODS.get(method, tiny_options().agent)
         return tiny_options(agent=replace(agent, random_steps=5), agent_steps=1000)
 
-    monkeypatch.setattr(module, "recipe", tiny_recipe)
+    monkeypatch.setattr(module, "preset_options", tiny_recipe)
 
 
 def test_table_and_csv_hold_what_was_measured(tmp_path):

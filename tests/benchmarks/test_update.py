@@ -12,7 +12,7 @@ from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.types import Draw
 from tests.benchmarks.reports import measured
-from tests.train.learners import CONTINUOUS, make_learner
+from tests.training.learners import CONTINUOUS, make_learner
 
 QUICK = {"batch_sizes": (2,), "capacities": (40,), "updates": 1, "rounds": 1, "learners": (1, 2)}
 

@@ -8,14 +8,14 @@ import pytest
 from ogspr.commands import quickstart as module
 from ogspr.commands.policy import play
 from ogspr.records.console import make_console
-from ogspr.train.options import EvaluationOptions
-from ogspr.train.recipes import recipe
+from ogspr.training.options import EvaluationOptions
+from ogspr.training.presets import preset_options
 
 pytestmark = pytest.mark.usefixtures("opengl")
 
 
 def in_a_few_steps(preset, task):
-    options = recipe(preset, task)
+    options = preset_options(preset, task)
     return replace(
         options,
         agent=replace(options.agent, random_steps=130, batch_size=4),
@@ -26,7 +26,7 @@ def in_a_few_steps(preset, task):
 
 
 def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, "recipe", in_a_few_steps)
+    monkeypatch.setattr(module, "preset_options", in_a_few_steps)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setenv("PATH", "/usr/bin")
     run, console = tmp_path / "seed-0", make_console()

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from ogspr.commands import speed as module
 from ogspr.commands.speed import Speed, conclusion, seconds_each, show_speed
-from ogspr.train.options import EvaluationOptions
-from tests.train.learners import OTHER_METHODS
-from tests.train.runs import tiny_options
+from ogspr.training.options import EvaluationOptions
+from tests.training.learners import OTHER_METHODS
+from tests.training.runs import tiny_options
 
 DRIFT = "tests.helpers.worlds:drift"
 SPEED = Speed(environment=0.02, policy=0.01, update=0.3, training=0.32, evaluation=0.001, episode_steps=200.0)
@@ -26,7 +26,7 @@ def quick(monkeypatch):
 def tiny(monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     options = tiny_options()
-    monkeypatch.setattr(module, "recipe", lambda name, _: replace(options, agent=OTHER_METHODS[name]))
+    monkeypatch.setattr(module, "preset_options", lambda name, _: replace(options, agent=OTHER_METHODS[name]))
 
 
 def shown(task, preset):

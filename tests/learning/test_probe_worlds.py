@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ogspr.agents.ogspr import preset
 from ogspr.agents.ogspr.config import OGSPRConfig, Sizes
-from ogspr.ops.two_hot import two_hot
+from ogspr.ops.values import two_hot
 from ogspr.types import Action
 from tests.learning.classroom import (
     GENTLE,

@@ -4,8 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ogspr.ops.first_layer import first_layer_of_stacks
-from ogspr.ops.shift import shifted_stacks
+from ogspr.ops.images import first_layer_of_stacks, shifted_stacks
 
 
 @pytest.mark.parametrize("pixel_range", [(-0.5, 0.5), (0.0, 1.0)])

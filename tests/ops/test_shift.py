@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ogspr.ops.shift import (
+from ogspr.ops.images import (
     every_pixel,
     moved_places,
     scaled_pixels,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ogspr.ops.two_hot import symexp, symexp_bins, two_hot, two_hot_cross_entropy
+from ogspr.ops.values import symexp, symexp_bins, two_hot, two_hot_cross_entropy
 
 BINS = symexp_bins(65, 10.0)
 LARGEST = 22025.4658  # exp(10) - 1

@@ -19,10 +19,10 @@ from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
 from ogspr.records.console import make_console
 from ogspr.records.run import RunFolder
-from ogspr.train.policy_file import load_policy, save_policy
+from ogspr.training.policy_file import load_policy, save_policy
 from tests.probe.worlds import LENGTH, Puck
-from tests.train.runs import TASK as DRIFT
-from tests.train.runs import request, tiny_options, train
+from tests.training.runs import TASK as DRIFT
+from tests.training.runs import request, tiny_options, train
 
 TASK = "tests.probe.worlds:puck"
 VARIANTS = {"ogspr": {}, "ogspr-sp": {"self_prediction": None}}

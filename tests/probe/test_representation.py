@@ -10,8 +10,8 @@ from ogspr.agents.agent import make_representation
 from ogspr.agents.ogspr import preset_names
 from ogspr.agents.ogspr.config import PIXEL_RANGE
 from ogspr.device import CPU
-from ogspr.ops.shift import scaled_pixels
-from tests.train.learners import CONTINUOUS, DISCRETE, make_learner, small_config
+from ogspr.ops.images import scaled_pixels
+from tests.training.learners import CONTINUOUS, DISCRETE, make_learner, small_config
 
 SPECS = pytest.mark.parametrize("spec", [CONTINUOUS, DISCRETE], ids=["continuous", "discrete"])
 

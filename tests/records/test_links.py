@@ -25,19 +25,19 @@ from ogspr.records.files import (
     read_file,
     remove,
     remove_unfinished,
+    write_atomic,
     write_csv,
-    written_whole,
 )
 from ogspr.records.run import RunFolder, read_json
 from ogspr.report.build import make_report, write_report
 from ogspr.report.probing import find_losses
-from ogspr.train.policy_file import load_policy
+from ogspr.training.policy_file import load_policy
 from tests.analysis.folders import write_run
 from tests.probe.test_results import TASK as PROBED
 from tests.probe.test_results import rows
-from tests.train.runs import TASK, Listener, request, train
-from tests.train.test_refused_resume import looks, within
-from tests.train.test_runs import stopped_run
+from tests.training.runs import TASK, Listener, request, train
+from tests.training.test_refused_resume import looks, within
+from tests.training.test_runs import stopped_run
 
 PRECIOUS = b"nobody may change this"
 
@@ -74,7 +74,7 @@ ODD = {
     "folder": lambda path, _victim: path.mkdir(),
 }
 WRITERS = {
-    "whole": lambda path: written_whole(path, b"new"),
+    "whole": lambda path: write_atomic(path, b"new"),
     "csv": lambda path: write_csv(path, ("a",), [(1,)]),
     "in place": open_to_change,
     "checked": check_writable,
@@ -107,7 +107,7 @@ def test_a_file_with_a_second_name_is_replaced_but_not_written_in_place(tmp_path
     path.hardlink_to(victim / "file")
     with pytest.raises(UserError, match=r"a hard link\); put a copy in its place"):
         open_to_change(path)
-    written_whole(path, b"new")
+    write_atomic(path, b"new")
     assert (path.read_bytes(), (victim / "file").read_bytes()) == (b"new", PRECIOUS)
 
 
@@ -115,14 +115,14 @@ def test_links_where_earlier_versions_wrote_before_renaming_are_no_way_out(tmp_p
     for ending in (".unfinished", ".tmp", ".unfinished-00000000"):
         (tmp_path / f"file.csv{ending}").symlink_to(victim / "file")
     with untouched(victim):
-        written_whole(tmp_path / "file.csv", b"new")
+        write_atomic(tmp_path / "file.csv", b"new")
     assert (tmp_path / "file.csv").read_bytes() == b"new"
 
 
 def test_a_link_to_a_folder_is_for_those_who_name_it(tmp_path, victim):
     (tmp_path / "scratch").symlink_to(victim)
     make_folder(tmp_path / "scratch" / "runs")
-    written_whole(tmp_path / "scratch" / "new.csv", b"new")
+    write_atomic(tmp_path / "scratch" / "new.csv", b"new")
     assert (victim / "new.csv").read_bytes() == b"new"
     with pytest.raises(UserError, match="scratch: it is a link; put a folder in its place"):
         make_inner_folder(tmp_path / "scratch")

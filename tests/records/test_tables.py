@@ -1,8 +1,7 @@
 import pytest
 
 from ogspr.errors import UserError
-from ogspr.records.curve import curve, mean_scores
-from ogspr.records.tables import Table
+from ogspr.records.tables import Table, curve, mean_scores
 
 
 def test_rows_come_whole_and_floats_exactly(tmp_path):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ogspr.agents.drqv2.networks import PIXEL_RANGE, Critic, Perception
-from ogspr.ops.shift import scaled_pixels, shift_offsets
+from ogspr.ops.images import scaled_pixels, shift_offsets
 from ogspr.ops.values import n_step_return, truncated_normal, value_target
 from ogspr.types import Window
 

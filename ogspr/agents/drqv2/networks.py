@@ -19,7 +19,7 @@ from ogspr.agents.actions import Continuous
 from ogspr.agents.drqv2.config import DrQv2Config, Sizes
 from ogspr.errors import UserError
 from ogspr.nets.mlp import Linear, ParallelLinear, orthogonal
-from ogspr.ops import first_layer
+from ogspr.ops import images as image_ops
 from ogspr.types import ContinuousActions, EnvSpec
 
 _LATER_LAYERS = 3  # of stride 1
@@ -37,21 +37,19 @@ class FlatEncoder(nn.Module):
                 f"images of {height}x{width} pixels are too small for the encoder; "
                 f"it needs at least {SMALLEST_IMAGE}x{SMALLEST_IMAGE}."
             )
-        self.first = _convolution(image_channels, channels, first_layer.STRIDE)
+        self.first = _convolution(image_channels, channels, image_ops.STRIDE)
         self.later = nn.ModuleList(_convolution(channels, channels, 1) for _ in range(_LATER_LAYERS))
         self.size = channels * _remaining(height) * _remaining(width)
 
     def forward(self, images: Tensor) -> Tensor:
         """Pictures: (N, S * C, H, W) -> (N, size)."""
-        return self._features(
-            first_layer.first_layer(images, self.first.weight, cast(Tensor, self.first.bias))
-        )
+        return self._features(image_ops.first_layer(images, self.first.weight, cast(Tensor, self.first.bias)))
 
     def of_stacks(
         self, frames: Tensor, slots: Tensor, offsets: Tensor, pad: int, pixel_range: tuple[float, float]
     ) -> Tensor:
         """Shifted frame stacks in replay: (slots, C, H, W), (N, S), (N, 2) -> (N, size)."""
-        first = first_layer.first_layer_of_stacks(
+        first = image_ops.first_layer_of_stacks(
             frames, slots, offsets, pad, pixel_range, self.first.weight, cast(Tensor, self.first.bias)
         )
         return self._features(first)
@@ -113,13 +111,13 @@ def _through(layers: nn.ModuleList, x: Tensor) -> Tensor:
 
 
 def _convolution(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, first_layer.KERNEL, stride)
+    layer = nn.Conv2d(inputs, outputs, image_ops.KERNEL, stride)
     orthogonal(layer.weight, cast(Tensor, layer.bias))
     return layer
 
 
 def _remaining(length: int) -> int:
-    return first_layer.output_size(length) - _LATER_LAYERS * (first_layer.KERNEL - 1)
+    return image_ops.output_size(length) - _LATER_LAYERS * (image_ops.KERNEL - 1)
 
 
 # --- actor and critic ----------------------------------------------------------------------------------

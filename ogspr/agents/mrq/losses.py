@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ogspr.agents.mrq.networks import Perception, Prediction, WorldModel
-from ogspr.ops.two_hot import two_hot
-from ogspr.ops.values import squared_error
+from ogspr.ops.values import squared_error, two_hot
 from ogspr.types import Window
 
 

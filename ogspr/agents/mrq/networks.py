@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
 from ogspr.agents.mrq.config import MRQConfig, Sizes
-from ogspr.nets.encoder import ConvEncoder
+from ogspr.nets.conv import ConvEncoder
 from ogspr.nets.mlp import MLP, Linear, ParallelMLP
-from ogspr.ops.two_hot import symexp_bins
+from ogspr.ops.values import symexp_bins
 from ogspr.types import EnvSpec
 
 _VALUES = 2  # a pair, as in TD3

@@ -30,9 +30,8 @@ from ogspr.agents.ogspr.config import (
     ShortTermValue,
 )
 from ogspr.agents.ogspr.networks import Core, TwoHotHead
-from ogspr.ops.shift import scaled_pixels, shifted_stacks
-from ogspr.ops.two_hot import two_hot_cross_entropy
-from ogspr.ops.values import squared_error
+from ogspr.ops.images import scaled_pixels, shifted_stacks
+from ogspr.ops.values import squared_error, two_hot_cross_entropy
 from ogspr.types import Window
 
 

@@ -19,10 +19,9 @@ from ogspr.agents.ogspr.config import (
     ShortTermValue,
     Sizes,
 )
-from ogspr.nets.decoder import FrameDecoder
-from ogspr.nets.encoder import ConvEncoder
+from ogspr.nets.conv import ConvEncoder, FrameDecoder
 from ogspr.nets.mlp import MLP, Linear, ParallelMLP, orthogonal
-from ogspr.ops.two_hot import symexp_bins
+from ogspr.ops.values import symexp_bins
 from ogspr.types import EnvSpec
 
 _VALUES = 2  # a pair, as in TD3

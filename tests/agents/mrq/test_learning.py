@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.mrq import MRQConfig, Sizes
-from ogspr.ops.two_hot import two_hot
+from ogspr.ops.values import two_hot
 from ogspr.types import Action
 from tests.learning.classroom import (
     GENTLE,

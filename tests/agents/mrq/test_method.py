@@ -12,7 +12,7 @@ from ogspr.agents.methods import METHODS, method_of, method_with_preset
 from ogspr.agents.mrq import MRQConfig, Sizes
 from ogspr.device import CPU
 from ogspr.errors import UserError
-from ogspr.ops.shift import scaled_pixels
+from ogspr.ops.images import scaled_pixels
 from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec
 from tests.agents.mrq.scene import parameters, scene
 from tests.agents.scene import KINDS, LATE, images_of, make_agent, make_spec, pieces, reached

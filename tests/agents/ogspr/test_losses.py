@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from ogspr.agents.ogspr import Sizes, preset_names
-from ogspr.ops.two_hot import two_hot_cross_entropy
 from ogspr.ops.values import (
     clipped_noise,
     gumbel,
@@ -17,6 +16,7 @@ from ogspr.ops.values import (
     policy_loss,
     squared_error,
     survival,
+    two_hot_cross_entropy,
     value_loss,
     value_target,
 )

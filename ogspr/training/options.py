@@ -1,0 +1,161 @@
+"""What a user may decide about a run, and how tensor code may run; no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
+
+from ogspr.envs import EnvOptions
+from ogspr.errors import UserError, require_positive
+from ogspr.types import Place
+
+Mode = Literal["eager", "compiled", "graph"]
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a learner's tensor code runs. The default is for a GPU, and is the fastest."""
+
+    mode: Mode = "graph"
+    """eager: as written. compiled: torch.compile. graph: compiled, and the whole update one CUDA graph."""
+    precision: Precision = "bf16"
+    """fp32; tf32: products with 10-bit mantissas; bf16: convolutions in bf16, others in tf32 (CPU: fp32)."""
+    deterministic: bool = False
+    """On a GPU: only kernels that sum in a fixed order."""
+
+
+def default_execution(on_gpu: bool) -> Execution:
+    """The fastest way; plain on a CPU."""
+    return Execution() if on_gpu else Execution("eager", "fp32")
+
+
+ConfigT = TypeVar("ConfigT")
+
+_PAPER = EnvOptions()
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Whole episodes of a frozen copy of the policy, without exploration noise."""
+
+    every: int = 5_000
+    """Agent steps between two evaluations; there is one at the start and one at the end, too."""
+    episodes: int = 10
+    """Episodes in each."""
+    final_episodes: int | None = None
+    """Episodes of the last one, at the end of the run; if left out, as many as in the others."""
+    environments: int = 10
+    """Environments, each in a process of its own, that play them side by side."""
+    overlap: bool | None = None
+    """Whether training goes on meanwhile; if left out, where there are at least 8 cores."""
+
+    def __post_init__(self) -> None:
+        require_positive(
+            every=self.every,
+            episodes=self.episodes,
+            final_episodes=self.final_episodes,
+            environments=self.environments,
+        )
+        fewest = min(self.episodes, self.final_episodes or self.episodes)
+        if self.environments > fewest:
+            raise UserError(
+                f"{self.environments} evaluation environments for {fewest} episodes; use "
+                "fewer (--evaluation.environments)."
+            )
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Where experience is kept."""
+
+    capacity: int | None = None
+    """Observations it holds; if left out, all of the run, at most 1 000 000."""
+    place: Place | None = None
+    """device: beside the networks. pinned: in main memory, read by the GPU. If left out, where it fits."""
+
+    def __post_init__(self) -> None:
+        require_positive(capacity=self.capacity)
+
+
+@dataclass(frozen=True)
+class ComputeOptions:
+    """How tensor code runs."""
+
+    device: Literal["auto", "cuda", "cpu"] = "auto"
+    """auto: a GPU if there is one."""
+    mode: Mode | None = None
+    """eager, compiled, graph; if left out, graph on a GPU, eager on a CPU."""
+    precision: Precision | None = None
+    """fp32, tf32, bf16; if left out, bf16 on a GPU, fp32 on a CPU."""
+    deterministic: Annotated[bool, tyro.conf.arg(aliases=("--deterministic",))] = False
+    """On a GPU: only kernels that repeat themselves to the bit, so that a resumed run does too. Slower."""
+    threads: int | None = None
+    """Threads of torch on a CPU; if left out, one less than cores. Another number may round differently."""
+
+    def __post_init__(self) -> None:
+        require_positive(threads=self.threads)
+
+
+@dataclass(frozen=True)
+class KeepOptions:
+    """What is kept beside the csv files, and how often."""
+
+    checkpoint_minutes: float = 5.0
+    """Minutes between two checkpoints; there is one at the start, at the end and at Ctrl-C, too."""
+    checkpoints: int = 2
+    """Checkpoints that are kept."""
+    tensorboard: bool = True
+    """Write TensorBoard files."""
+    wandb: str | None = None
+    """Also log to this project of Weights & Biases (pip install wandb)."""
+    trackio: str | None = None
+    """Also log to this project of trackio (pip install trackio)."""
+
+    def __post_init__(self) -> None:
+        require_positive(checkpoints=self.checkpoints)
+        if not self.checkpoint_minutes > 0:
+            raise UserError(f"checkpoint minutes must be above 0, got {self.checkpoint_minutes}.")
+
+
+@dataclass(frozen=True)
+class TrainOptions(Generic[ConfigT]):
+    """Everything about a run but its task and its seed."""
+
+    agent: ConfigT
+    """The method."""
+    agent_steps: int = 500_000
+    """Agent steps of training."""
+    log_every: int = 1_000
+    """Agent steps between two rows of train.csv."""
+    workers: bool = True
+    """Run every environment in a process of its own."""
+    env: EnvOptions = _PAPER
+    """How the environment is shown to the agent."""
+    evaluation: EvaluationOptions = EvaluationOptions()
+    """Whole episodes of a frozen copy of the policy, without exploration noise."""
+    replay: ReplayOptions = ReplayOptions()
+    """Where experience is kept."""
+    compute: ComputeOptions = ComputeOptions()
+    """How tensor code runs."""
+    keep: KeepOptions = KeepOptions()
+    """What is kept beside the csv files, and how often."""
+
+    def __post_init__(self) -> None:
+        require_positive(agent_steps=self.agent_steps, log_every=self.log_every)
+
+
+def resume_critical(options: dict[str, Any]) -> dict[str, Any]:
+    """The part of options, as JSON values, that decides what a run finds: it stays as it is over a resume.
+
+    Left out is what only decides how long it takes, what else is written, and when it ends. Not how many
+    episodes the last evaluation has: once that was made nobody makes it again, and a run would claim what it
+    did not do. One that is made longer has such an evaluation at its old end, too.
+    """
+    kept = {name: value for name, value in options.items() if name not in ("agent_steps", "workers", "keep")}
+    kept["evaluation"] = {name: value for name, value in kept["evaluation"].items() if name != "overlap"}
+    kept["replay"] = {name: value for name, value in kept["replay"].items() if name != "place"}
+    kept["compute"] = {name: value for name, value in kept["compute"].items() if name != "threads"}
+    return kept

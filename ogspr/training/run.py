@@ -1,0 +1,80 @@
+"""One run of a session: what was asked for, the seed that trains, and how its state is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ogspr.records.checkpoints import Checkpoint, Checkpoints
+from ogspr.records.run import RunFolder
+from ogspr.training.evaluation import Evaluation
+from ogspr.training.learner import Learner
+from ogspr.training.options import TrainOptions
+from ogspr.training.replay_store import ReplayStore
+from ogspr.training.run_records import RunRecords
+from ogspr.training.saved_run import RunConfig
+from ogspr.training.state_file import as_arrays, as_tensors, generator_states, set_generator_states
+from ogspr.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for."""
+
+    task: str
+    preset: str
+    seeds: tuple[int, ...]
+    options: TrainOptions[Any]
+    folders: tuple[Path, ...]  # one for each seed
+    allow_changes: bool = False  # resume a run although its settings differ
+
+
+class Listener:
+    """Told what happens in a session; this one ignores it."""
+
+    def line(self, text: str) -> None: ...
+
+    def warning(self, text: str) -> None: ...
+
+    def evaluation(self, seed: int, evaluation: Evaluation, best: bool) -> None: ...
+
+    def round(self, runs: Sequence[Run]) -> None:
+        """After every round; called very often."""
+
+
+@dataclass
+class Run:
+    """One seed."""
+
+    config: RunConfig
+    folder: RunFolder
+    learner: Learner
+    trainer: Trainer
+    records: RunRecords
+    checkpoints: Checkpoints
+    replay_store: ReplayStore
+    agent_steps: int  # in all
+    found: Checkpoint | None  # from which it resumes
+    logged: dict[str, float] = field(default_factory=dict)  # the last row of the log that is in system.csv
+
+    def save(self) -> None:
+        """A checkpoint of the state between two rounds."""
+        pieces = self.replay_store.extend(self.learner)
+        state: dict[str, Any] = {
+            "learner": as_arrays(self.learner.state_dict()),
+            "replay": as_arrays(self.learner.replay_state_dict()),
+            "trainer": self.trainer.state_dict(),
+            "generators": generator_states(),
+            "records": self.records.state_dict(),
+        }
+        self.checkpoints.save(self.trainer.progress.agent_steps, state, pieces)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """What `save` has saved, into a run in which nothing has happened yet."""
+        self.learner.load_state_dict(as_tensors(state["learner"]))
+        self.learner.load_replay_state_dict(as_tensors(state["replay"]))
+        self.replay_store.restore(self.learner)
+        self.trainer.load_state_dict(state["trainer"])
+        set_generator_states(state["generators"])
