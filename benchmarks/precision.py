@@ -12,7 +12,7 @@ differently. Kernels are deterministic, so that the same batches give the same n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -25,7 +25,6 @@ from torch import Tensor
 from benchmarks.commands import Precisions
 from benchmarks.harness import Report, hardware
 from benchmarks.learners import phases_of, release
-from ogspr.agents.optimisation import gradient_between
 from ogspr.agents.protocol import State
 from ogspr.device import Device, prepared_device
 from ogspr.errors import UserError
@@ -167,6 +166,19 @@ def _by_part(before: State, after: State) -> dict[str, Tensor | None]:
     """The gradient of every optimiser's step."""
     old, new = (_optimisers(state["tensors"]) for state in (before, after))
     return {part: gradient_between(old[part], new[part]) for part in new}
+
+
+def gradient_between(
+    before: Mapping[str, Tensor], after: Mapping[str, Tensor], beta1: float = 0.9
+) -> Tensor | None:
+    """The clipped gradient of the one step between two states of an optimiser, as one vector.
+
+    None if it took no step, or several.
+    """
+    if any(after[name] - before[name] != 1 for name in after if name.startswith("steps.")):
+        return None
+    moments = [name for name in after if name.startswith("first.")]
+    return torch.cat([(after[name] - beta1 * before[name]).flatten() for name in moments]) / (1.0 - beta1)
 
 
 def _optimisers(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

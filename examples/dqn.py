@@ -150,13 +150,12 @@ class DQN:
         self.learned = [self.online]
         self._q_loss: Callable[..., tuple[Tensor, Tensor]] = runner.function(q_loss)
         shifts = Shifts(config.batch_size, pad=4)
-        parameters = dict(self.online.named_parameters())
         self.updates = {
             "all": Update(
                 draws={"steps": Draw(config.batch_size, horizon=1, by_priority=False)},
                 noise=UpdateNoise(now=shifts, later=shifts),
                 losses=self._losses,
-                trains={"q": Trained([Group(parameters, config.learning_rate)], clip_norm=10.0)},
+                trains={"q": Trained([Group(self.online, config.learning_rate)], clip_norm=10.0)},
                 weights={"q": 1.0},
                 numbers=("q_mean",),
                 after=self._move_target,

@@ -27,6 +27,11 @@ def named_weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     }
 
 
+def initial_carry(actor: Actor, count: int, device: Device) -> Carry:
+    """What an actor remembers of `count` environments before their first step, where it computes."""
+    return {name: tensor.to(device.torch) for name, tensor in actor.initial_carry(count).items()}
+
+
 class ActBuffers:
     """Fixed tensors through which an actor sees images and answers, for one number of environments.
 
@@ -121,7 +126,7 @@ class FrozenPolicy:
     def initial_carry(self, count: int) -> Carry:
         """What it remembers of `count` environments before their first step."""
         with self._stream():
-            return self._actor.initial_carry(count)
+            return initial_carry(self._actor, count, self._device)
 
     def act(
         self, images: UInt8Array, carry: Carry, first: BoolArray, rng: np.random.Generator
@@ -145,7 +150,7 @@ class FrozenPolicy:
             self._buffers[shape] = ActBuffers(
                 self._actor,
                 shape,
-                self._actor.initial_carry(shape[0]),
+                initial_carry(self._actor, shape[0], self._device),
                 explore=False,
                 accelerator=self._accelerator,
                 device=self._device,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ogspr.agents.acting import ActBuffers, FrozenPolicy, FrozenRepresentation, named_weights
+from ogspr.agents.acting import ActBuffers, FrozenPolicy, FrozenRepresentation, initial_carry, named_weights
 from ogspr.agents.learning import Learning
 from ogspr.agents.methods import method_of
 from ogspr.agents.metrics import FailedUpdate, SkippedUpdates
@@ -66,7 +66,7 @@ class Agent:
             kind: Learning(update, f"{kind}_" if len(kinds) > 1 else "", self._rngs.learning, accelerator)
             for kind, update in kinds.items()
         }
-        self._carry = self.method.actor.initial_carry(1)
+        self._carry = initial_carry(self.method.actor, 1, device)
         self._buffers: dict[tuple[tuple[int, ...], bool], ActBuffers] = {}
         self._replay: WindowSource | None = None
         self._steps: dict[str, Step] = {}
@@ -100,7 +100,8 @@ class Agent:
         actor.at_step(agent_steps)
         key = (images.shape, explore)
         if key not in self._buffers:
-            carry = self._carry if len(images) == 1 else actor.initial_carry(len(images))
+            alone = len(images) == 1
+            carry = self._carry if alone else initial_carry(actor, len(images), self._device)
             self._buffers[key] = ActBuffers(
                 actor,
                 images.shape,

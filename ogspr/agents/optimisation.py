@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import torch
@@ -62,7 +62,7 @@ class ClippedAdamW:
     """
 
     def __init__(self, trained: Trained, runner: Runner) -> None:
-        self._vectors = [_Vector(group) for group in trained.groups if group.parameters]
+        self._vectors = [_Vector(group) for group in trained.groups if group.named]
         self._clip_norm = float("inf") if trained.clip_norm is None else trained.clip_norm
         self._adamw_step = runner.function(adamw_step)
 
@@ -109,19 +109,6 @@ def norm_of(gradients: Sequence[Tensor]) -> Tensor:
     return norm
 
 
-def gradient_between(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], beta1: float = 0.9
-) -> Tensor | None:
-    """The clipped gradient of the one step between two states of an optimiser, as one vector.
-
-    None if it took no step, or several.
-    """
-    if any(after[name] - before[name] != 1 for name in after if name.startswith(_STEPS)):
-        return None
-    moments = [name for name in after if name.startswith(_FIRST)]
-    return torch.cat([(after[name] - beta1 * before[name]).flatten() for name in moments]) / (1.0 - beta1)
-
-
 def joint_gradients(
     losses: Sequence[Tensor],
     optimisers: Sequence[ClippedAdamW],
@@ -147,7 +134,8 @@ class _Vector:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.parameters = list(group.parameters.values())
+        self._names = list(group.named)
+        self.parameters = list(group.named.values())
         unit = _ALIGNMENT // self.parameters[0].element_size()
         self._gaps = [-parameter.numel() % unit for parameter in self.parameters]
         self._zeros = self.parameters[0].new_zeros(unit, requires_grad=False)
@@ -161,7 +149,7 @@ class _Vector:
         self.learning_rate = torch.tensor(group.learning_rate, device=device)
 
     def state(self) -> dict[str, Tensor]:
-        names = list(self.group.parameters)
+        names = self._names
         first = dict(zip(names, self._views(self.first), strict=True))
         second = dict(zip(names, self._views(self.second), strict=True))
         return {

@@ -54,13 +54,19 @@ class Losses(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Parameters with one set of AdamW settings."""
+    """Parameters with one set of AdamW settings: those of a module, or some by name."""
 
-    parameters: Mapping[str, nn.Parameter]
+    parameters: nn.Module | Mapping[str, nn.Parameter]
     learning_rate: float
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
+
+    @property
+    def named(self) -> Mapping[str, nn.Parameter]:
+        """All parameters by name."""
+        given = self.parameters
+        return dict(given.named_parameters()) if isinstance(given, nn.Module) else given
 
 
 class Trained(NamedTuple):
@@ -109,7 +115,7 @@ class Actor(Protocol):
         ...
 
     def initial_carry(self, count: int) -> Carry:
-        """For `count` environments."""
+        """For `count` environments, on any device."""
         ...
 
     def noise(self, count: int, explore: bool) -> Noise:

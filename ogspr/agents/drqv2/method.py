@@ -84,7 +84,7 @@ class DrQv2:
         batch, nets = self.config.batch_size, self.networks
 
         def adam(module: nn.Module) -> Trained:
-            return Trained([Group(dict(module.named_parameters()), self.config.learning_rate)])
+            return Trained([Group(module, self.config.learning_rate)])
 
         return Update(
             draws={VALUE: Draw(batch, self.config.n_step, by_priority=False)},

@@ -83,12 +83,9 @@ class MRQ:
 
     def _encoder_update(self) -> Update:
         config, nets = self.config, self.networks
-        modules = {"encoder": nets.core.encoder, "state_action": nets.core.state_action, "model": nets.model}
-        parameters = {
-            f"{part}.{name}": parameter
-            for part, module in modules.items()
-            for name, parameter in module.named_parameters()
-        }
+        trained = nn.ModuleDict(
+            {"encoder": nets.core.encoder, "state_action": nets.core.state_action, "model": nets.model}
+        )
         return Update(
             draws={"sequence": Draw(config.batch_size, config.horizon)},
             noise=EncoderNoise(
@@ -96,9 +93,7 @@ class MRQ:
                 later=Shifts(config.horizon * config.batch_size, config.shift_pad),
             ),
             losses=self._encoder_losses,
-            trains={
-                "encoder": Trained([Group(parameters, config.encoder_learning_rate, config.weight_decay)])
-            },
+            trains={"encoder": Trained([Group(trained, config.encoder_learning_rate, config.weight_decay)])},
             weights={
                 "dynamics": config.dynamics_weight,
                 "reward": config.reward_weight,
@@ -132,10 +127,10 @@ class MRQ:
     def _value_update(self) -> Update:
         config, nets = self.config, self.networks
         shape = (config.batch_size, self._actions.size)
-        shifts = Shifts(config.batch_size, config.shift_pad)
-
-        def group(module: nn.Module) -> Group:
-            return Group(dict(module.named_parameters()), config.learning_rate, config.weight_decay)
+        shifts, rates = (
+            Shifts(config.batch_size, config.shift_pad),
+            (config.learning_rate, config.weight_decay),
+        )
 
         return Update(
             draws={"value": Draw(config.batch_size, config.n_step)},
@@ -148,8 +143,8 @@ class MRQ:
             ),
             losses=self._value_losses,
             trains={
-                "value": Trained([group(nets.core.long_term)], config.clip_norm),
-                "policy": Trained([group(nets.policy)]),
+                "value": Trained([Group(nets.core.long_term, *rates)], config.clip_norm),
+                "policy": Trained([Group(nets.policy, *rates)]),
             },
             weights={"value": 1.0, "policy": 1.0},
             numbers=actor_critic.VALUE_STATS,

@@ -80,10 +80,7 @@ def declared_update(config: OGSPRConfig, networks: Networks, actions: ActionKind
     """The one kind of update there is."""
     batch, horizon, pad = config.batch_size, config.sequence_horizon, config.shift_pad
     sequences = batch if horizon else 0
-    shape = (batch, actions.size)
-
-    def group(module: nn.Module) -> Group:
-        return Group(dict(module.named_parameters()), config.learning_rate, config.weight_decay)
+    shape, rates = (batch, actions.size), (config.learning_rate, config.weight_decay)
 
     return Update(
         draws={"value": Draw(batch, config.n_step), "sequence": Draw(sequences, horizon)},
@@ -98,8 +95,8 @@ def declared_update(config: OGSPRConfig, networks: Networks, actions: ActionKind
         ),
         losses=Forward(config, networks, actions, runner),
         trains={
-            VALUE: Trained([group(networks.value)], config.clip_norm),
-            POLICY: Trained([group(networks.policy)]),
+            VALUE: Trained([Group(networks.value, *rates)], config.clip_norm),
+            POLICY: Trained([Group(networks.policy, *rates)]),
         },
         weights=config.weights | {POLICY: 1.0},
         numbers=actor_critic.VALUE_STATS,
@@ -120,6 +117,7 @@ class Forward:
     def __init__(self, config: OGSPRConfig, networks: Networks, actions: ActionKind, runner: Runner) -> None:
         self._config = config
         self._networks = networks
+        self._core = networks.value.core
         self._actions = actions
         self._branches: Callable[[Mapping[str, Callable[[], Any]]], dict[str, Any]] = runner.branches
         fast = runner.function
@@ -212,10 +210,6 @@ class Forward:
         return self._actor_loss(
             self._networks.policy, self._frozen_core, self._actions, h, noise.policy_gumbel, weight
         )
-
-    @property
-    def _core(self) -> Core:
-        return self._networks.value.core
 
     @cached_property
     def _frozen_core(self) -> Core:
