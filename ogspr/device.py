@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -60,33 +61,19 @@ class Device:
         """Zeros in main memory, which a GPU copies from and to without making the host wait."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.is_gpu)
 
-    def stream(self) -> Stream:
-        """A queue of its own."""
-        return Stream(torch.cuda.Stream(self.torch) if self.is_gpu else None)  # type: ignore[no-untyped-call]
+    def stream(self) -> Callable[[], contextlib.AbstractContextManager[object]]:
+        """A new queue; work inside `with stream():` goes there."""
+        if not self.is_gpu:
+            return contextlib.nullcontext
+        return partial(torch.cuda.stream, torch.cuda.Stream(self.torch))  # type: ignore[no-untyped-call]
 
     def event(self) -> Event:
         return Event(torch.cuda.Event() if self.is_gpu else None)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
-class Stream:
-    """A queue of work."""
-
-    cuda: torch.cuda.Stream | None
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Work inside is queued here."""
-        if self.cuda is None:
-            yield
-            return
-        with torch.cuda.stream(self.cuda):
-            yield
-
-
-@dataclass(frozen=True)
 class Event:
-    """A place in the current stream that the host can wait for."""
+    """A point in the current stream that the host can wait for."""
 
     cuda: torch.cuda.Event | None
 

@@ -116,6 +116,7 @@ class Forward:
 
     def __init__(self, config: OGSPRConfig, networks: Networks, actions: ActionKind, runner: Runner) -> None:
         self._config = config
+        self._needs_features = config.needs_features
         self._networks = networks
         self._core = networks.value.core
         self._actions = actions
@@ -139,7 +140,7 @@ class Forward:
         z, z_aux = self._represent(
             self._core.state_action,
             h,
-            features if self._config.needs_features else None,
+            features if self._needs_features else None,
             value.actions[:, 0],
         )
         seen = Latents(
