@@ -10,7 +10,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 from benchmarks.commands import COMMANDS, Benchmark
 from benchmarks.harness import Report, command_line
 from ogspr.cli import run_program, run_subcommand
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 
 PROGRAM = "python -m benchmarks"
 _DESCRIPTION = "Speed as ratios within one run, the effect of rounding, and scores of the random policy."

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from ogspr.envs import gl
 from ogspr.records.files import check_csv, write_atomic, write_csv
-from ogspr.records.manifest import code_version
+from ogspr.records.run import code_version
 
 if TYPE_CHECKING:
     from ogspr.device import Device

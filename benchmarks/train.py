@@ -22,7 +22,7 @@ from ogspr.training.presets import preset_options
 from ogspr.training.run import Listener, Request, Run
 from ogspr.training.session import Session
 from ogspr.training.signals import Stopped, StopRequest
-from ogspr.training.stopwatch import Stopwatch
+from ogspr.training.trainer import Stopwatch
 
 PHASES = ("act", "update", "environment", "evaluate", "store", "log", "rest")
 _PAPER_STEPS = 500_000

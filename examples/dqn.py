@@ -15,13 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ogspr.agents.actions import action_kind
+from ogspr.agents.actor_critic import action_kind
 from ogspr.agents.methods import Factories, MethodEntry
-from ogspr.agents.noise import Shifts, Uniform
-from ogspr.agents.protocol import Group, Losses, Trained, Update
+from ogspr.agents.protocol import Group, Losses, Shifts, Trained, Uniform, Update
 from ogspr.errors import UserError
-from ogspr.nets.conv import ConvEncoder
-from ogspr.nets.mlp import MLP
+from ogspr.nets import MLP, ConvEncoder
 from ogspr.ops.images import scaled_pixels
 from ogspr.types import DiscreteActions, Draw, EnvSpec, Window
 

@@ -12,7 +12,7 @@ from ogspr.callbacks import Callback
 from ogspr.commands.train import TrainCommand, defaults, with_task
 from ogspr.commands.train import train as run_command
 from ogspr.errors import RunsFailed, UserError
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.records.settings_io import changed, plain
 from ogspr.records.tables import mean_scores
 from ogspr.training.signals import Stopped

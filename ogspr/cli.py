@@ -20,7 +20,7 @@ from ogspr._version import __version__
 from ogspr.envs import WorkerDied, WorkerError
 from ogspr.envs.trust import current_folder_ignored, refuse_ignored_environment
 from ogspr.errors import RunsFailed, UserError, unknown
-from ogspr.records.console import discard_lost_output, make_console
+from ogspr.records.display import discard_lost_output, make_console
 from ogspr.training.signals import Stopped
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _dispatch(arguments: list[str]) -> int:
     method = _value_of("--method", arguments)
     if method is not None and hasattr(COMMANDS.get(arguments[0]), "method"):
         from ogspr.agents.methods import register
-        from ogspr.commands.own_method import own_method
+        from ogspr.commands.train import own_method
 
         register(own_method(method))  # before all other words: presets and options depend on it
     if arguments[:1] == ["train"]:

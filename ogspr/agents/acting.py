@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ogspr.agents.modules import copy_state
-from ogspr.agents.noise import host_noise
-from ogspr.agents.protocol import Accelerator, Actor, Carry, Procedure, Representation
+from ogspr.agents.protocol import Accelerator, Actor, Carry, Normal, Procedure, Representation, Uniform
 from ogspr.device import Device
 from ogspr.types import Action, BoolArray, UInt8Array
 
@@ -30,6 +29,16 @@ def named_weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
 def initial_carry(actor: Actor, count: int, device: Device) -> Carry:
     """What an actor remembers of `count` environments before their first step, where it computes."""
     return {name: tensor.to(device.torch) for name, tensor in actor.initial_carry(count).items()}
+
+
+def host_noise(wanted: Sequence[Uniform | Normal], rng: np.random.Generator) -> list[npt.NDArray[np.float32]]:
+    """What acting wants, drawn on the host, in order: the same on every device and in every mode."""
+    return [
+        rng.standard_normal(kind.shape, np.float32)
+        if isinstance(kind, Normal)
+        else rng.random(kind.shape, np.float32)
+        for kind in wanted
+    ]
 
 
 class ActBuffers:

@@ -17,16 +17,82 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ogspr.agents.actions import ActionKind
-from ogspr.agents.noise import Noise, Normal, Uniform
-from ogspr.agents.protocol import Carry, Runner
-from ogspr.nets.mlp import MLP, Initialise, xavier
+from ogspr.agents.protocol import ActionKind, Carry, Noise, Normal, Runner, Uniform
+from ogspr.nets import MLP, Initialise, xavier
 from ogspr.ops.images import scaled_pixels
-from ogspr.ops.values import clipped_noise, lap_priority, policy_loss, value_loss, value_target
-from ogspr.types import Reduction
+from ogspr.ops.values import clipped_noise, gumbel, lap_priority, policy_loss, value_loss, value_target
+from ogspr.types import Action, ActionSpec, ContinuousActions, Reduction
+
+# --- the two kinds of actions ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Vectors in [-1, 1]: tanh."""
+
+    size: int
+
+    def activate(self, pre_activation: Tensor, uniforms: Tensor) -> Tensor:  # noqa: ARG002
+        return torch.tanh(pre_activation)
+
+    def mode(self, pre_activation: Tensor) -> Tensor:
+        return torch.tanh(pre_activation)
+
+    def perturb(self, action: Tensor, noise: Tensor) -> Tensor:
+        return (action + noise).clamp(-1.0, 1.0)
+
+    def to_environment(self, vectors: npt.NDArray[np.float32]) -> Action:
+        return vectors
+
+    def to_vector(self, action: Action) -> npt.NDArray[np.float32]:
+        return np.asarray(action, np.float32)
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One-hot vectors: Gumbel-Softmax for gradients, argmax for the environment.
+
+    Args:
+        noise_scale: Factor on all action noise (the paper: 1; MR.Q halves it).
+    """
+
+    size: int
+    temperature: float
+    noise_scale: float
+
+    def activate(self, pre_activation: Tensor, uniforms: Tensor) -> Tensor:
+        return F.softmax((pre_activation + gumbel(uniforms)) / self.temperature, dim=-1)
+
+    def mode(self, pre_activation: Tensor) -> Tensor:
+        return self._one_hot(pre_activation)
+
+    def perturb(self, action: Tensor, noise: Tensor) -> Tensor:
+        return self._one_hot(action + self.noise_scale * noise)
+
+    def to_environment(self, vectors: npt.NDArray[np.float32]) -> Action:
+        return np.asarray(vectors.argmax(-1))
+
+    def to_vector(self, action: Action) -> npt.NDArray[np.float32]:
+        one_hot: npt.NDArray[np.float32] = np.eye(self.size, dtype=np.float32)[np.asarray(action)]
+        return one_hot
+
+    def _one_hot(self, scores: Tensor) -> Tensor:
+        return F.one_hot(scores.argmax(-1), self.size).float()
+
+
+def action_kind(spec: ActionSpec, gumbel_temperature: float, discrete_noise_scale: float = 1.0) -> ActionKind:
+    if isinstance(spec, ContinuousActions):
+        return Continuous(spec.size)
+    return Discrete(spec.count, gumbel_temperature, discrete_noise_scale)
+
+
+# --- networks and equations --------------------------------------------------------------------------
 
 
 def make_policy(latent: int, hidden: int, action_size: int, initialise: Initialise = xavier) -> MLP:

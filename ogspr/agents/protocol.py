@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ogspr.agents.actions import ActionKind
-from ogspr.agents.noise import Noise
 from ogspr.types import Action, BoolArray, Draw, UInt8Array, Window
 
 T = TypeVar("T")
@@ -27,6 +26,60 @@ Carry = dict[str, Tensor]
 Windows = Mapping[str, Window]
 Wanted = Sequence[tuple[Draw, Tensor]]
 """Draws of windows, each with its random numbers in [0, 1), (B,) float64."""
+
+
+# --- random numbers: a method says what it needs, and a driver draws all of it at once --------------------
+
+
+class Uniform(NamedTuple):
+    """Numbers in [0, 1)."""
+
+    shape: tuple[int, ...]
+    double: bool = False  # float64, for drawing from replay
+
+
+class Normal(NamedTuple):
+    """Standard normal numbers."""
+
+    shape: tuple[int, ...]
+
+
+class Shifts(NamedTuple):
+    """Whole offsets 0 .. 2 pad for random shifts, (images, 2): down and right."""
+
+    images: int
+    pad: int
+
+
+Kind: TypeAlias = Uniform | Normal | Shifts
+Noise: TypeAlias = tuple[Any, ...]
+"""A NamedTuple of the three; in what is drawn, each field is a tensor."""
+
+
+# --- actions: two kinds, one object each, so that no loss asks which kind it has -------------------------
+
+
+class ActionKind(Protocol):
+    """How a policy's outputs become actions. Vectors have `size` numbers."""
+
+    @property
+    def size(self) -> int: ...
+
+    def activate(self, pre_activation: Tensor, uniforms: Tensor) -> Tensor:
+        """The differentiable action of a policy: (B, size), random numbers in [0, 1) -> (B, size)."""
+        ...
+
+    def mode(self, pre_activation: Tensor) -> Tensor:
+        """The action without any noise."""
+        ...
+
+    def perturb(self, action: Tensor, noise: Tensor) -> Tensor:
+        """A noisy action that the environment could have been given."""
+        ...
+
+    def to_environment(self, vectors: npt.NDArray[np.float32]) -> Action: ...
+
+    def to_vector(self, action: Action) -> npt.NDArray[np.float32]: ...
 
 
 # --- what a method declares ----------------------------------------------------------------------------

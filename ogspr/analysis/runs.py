@@ -14,11 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ogspr.analysis.wording import plural
 from ogspr.errors import UserError
 from ogspr.records.files import read_file
-from ogspr.records.manifest import short_commit
-from ogspr.records.run import RunFolder, read_json
+from ogspr.records.run import RunFolder, read_json, short_commit
+
+
+def plural(count: int, word: str) -> str:
+    """A number of things: `1 run`, `2 runs`."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def thousands(number: int) -> str:
+    """In groups of three: `500 000`."""
+    return f"{number:,}".replace(",", " ")
+
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

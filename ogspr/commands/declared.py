@@ -12,8 +12,7 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 import tyro
 from rich.console import Console
 
-from ogspr.commands.own_method import OwnMethod
-from ogspr.commands.train import TrainCommand
+from ogspr.commands.train import OwnMethod, TrainCommand
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError
 

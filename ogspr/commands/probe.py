@@ -20,8 +20,7 @@ from ogspr.commands.policy import Source, open_source
 from ogspr.device import Device, configure_threads, resolve_device
 from ogspr.envs import ResilientEnvironment, launch
 from ogspr.errors import UserError, require_positive
-from ogspr.probe.heads import HeadTraining
-from ogspr.probe.probing import FEWEST_EPISODES, Loss, encoded, probe_all
+from ogspr.probe.probing import FEWEST_EPISODES, HeadTraining, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage, learned_representation
 from ogspr.probe.results import ProbeRow, Summary, draw, summarise, write_rows
 from ogspr.records.files import check_csv

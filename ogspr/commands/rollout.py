@@ -17,7 +17,7 @@ from ogspr.commands.video import VideoFile, filming
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
 from ogspr.errors import require_positive
 from ogspr.records.files import make_folder
-from ogspr.records.manifest import manifest, write_manifest
+from ogspr.records.run import manifest, write_manifest
 from ogspr.records.tables import write_episodes
 from ogspr.reference import METHOD, paper_scores
 from ogspr.training.episodes import EpisodeDriver, RandomPolicy

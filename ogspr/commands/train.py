@@ -5,21 +5,21 @@ Torch is imported when all words are known to be right: help and mistakes need n
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 from rich.console import Console
 
-from ogspr.agents.methods import check_revision, method_named
+from ogspr.agents.methods import MethodEntry, check_revision, method_named
 from ogspr.callbacks import Callback, StopTraining
-from ogspr.commands.own_method import OwnMethod, own_method
 from ogspr.envs import check_task, is_own_code, trusted_task
-from ogspr.envs.trust import current_folder_ignored
-from ogspr.errors import RunsFailed, UserError
+from ogspr.envs.trust import current_folder_ignored, hidden, import_named
+from ogspr.errors import RunsFailed, UserError, unknown
 from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.settings_io import changed
@@ -30,6 +30,53 @@ from ogspr.training.signals import Stopped, StopRequest
 
 if TYPE_CHECKING:
     from ogspr.training.run import Run
+
+
+OwnMethod: TypeAlias = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="MODULE:NAME",
+        help="A method that is code of your own: an ogspr.MethodEntry, or a function that returns one.",
+    ),
+]
+"""An option of every command that reads configurations of methods; `ogspr.cli` registers what it names."""
+
+
+def own_method(name: str) -> MethodEntry:
+    """What `--method` names, imported; a UserError if that is no method."""
+    module_name, _, attribute = name.partition(":")
+    file = PurePath(module_name)
+    if file.suffix == ".py":
+        module_name = ".".join(file.with_suffix("").parts)
+        raise UserError(f"--method {name}: name the module, not its file: {module_name}:NAME.")
+    if not module_name or not attribute:
+        raise UserError(f"--method expects MODULE:NAME, got '{name}'.")
+    module = import_named(module_name)
+    if module is None:
+        hint = hidden(module_name) or "It is looked for in this folder and on Python's path."
+        raise UserError(f"--method {name}: there is no module {module_name}. {hint}")
+    if not hasattr(module, attribute):
+        known = [key for key, value in vars(module).items() if isinstance(value, MethodEntry)]
+        raise unknown(f"method in {module_name}", attribute, known, hint=hidden(module_name))
+    found = getattr(module, attribute)
+    entry = found() if _needs_no_arguments(found) else found
+    if not isinstance(entry, MethodEntry):
+        kind = entry.__name__ if isinstance(entry, type) else f"a {type(entry).__name__}"
+        raise UserError(
+            f"--method {name} is {kind}; expected an ogspr.MethodEntry, or a function that returns one."
+        )
+    return entry
+
+
+def _needs_no_arguments(found: Any) -> bool:
+    if not callable(found) or isinstance(found, type):
+        return False
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
 
 ConfigT = TypeVar("ConfigT")
 DEFAULT_PRESET = "ogspr"

@@ -10,8 +10,7 @@ from typing import Any
 
 from ogspr.analysis.probing import NEXT_STATE, STATE, TITLES, paper_losses, run_means
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
-from ogspr.probe.heads import HeadTraining
-from ogspr.probe.probing import Loss
+from ogspr.probe.probing import HeadTraining, Loss
 from ogspr.records.drawing import load_matplotlib, write_figure
 from ogspr.records.files import write_csv
 

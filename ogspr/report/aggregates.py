@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ogspr.analysis.curves import Curve
-from ogspr.analysis.grid import Grid, score_matrix
-from ogspr.analysis.normalisation import normalised
+from ogspr.analysis.grid import Curve, Grid, score_matrix
 from ogspr.analysis.runs import FloatArray
-from ogspr.analysis.statistics import bootstrap_interval, mean
+from ogspr.analysis.statistics import bootstrap_interval, mean, normalised
 from ogspr.reference import paper_scores
 
 _FEWEST_TASKS = 2  # that are worth a mean

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ogspr._version import __version__
-from ogspr.analysis.curves import Curve, published_curves
-from ogspr.analysis.grid import Grid, wanted_steps
+from ogspr.analysis.grid import Curve, Grid, published_curves, wanted_steps
 from ogspr.analysis.runs import Collection, FloatArray, RunResult, read_columns
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder

@@ -13,10 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ogspr.analysis.curves import Curve, published_curves
-from ogspr.analysis.grid import Grid, score_matrix
+from ogspr.analysis.grid import Curve, Grid, published_curves, score_matrix
+from ogspr.analysis.runs import plural, thousands
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean, performance_profile
-from ogspr.analysis.wording import plural, thousands
 from ogspr.records.drawing import write_figure
 from ogspr.records.files import make_inner_folder
 from ogspr.reference import METHOD, paper_scores

@@ -9,18 +9,17 @@ from itertools import combinations
 import numpy as np
 
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS, PAPER_STEPS, Entry, Grid, score_matrix
-from ogspr.analysis.normalisation import normalised
-from ogspr.analysis.runs import FloatArray, cautions
+from ogspr.analysis.runs import FloatArray, cautions, plural, thousands
 from ogspr.analysis.statistics import (
     bootstrap_interval,
     iqm_of_runs,
     iqm_of_tasks,
     mean,
     median,
+    normalised,
     optimality_gap,
     probability_of_improvement,
 )
-from ogspr.analysis.wording import plural, thousands
 from ogspr.reference import Published, paper_aggregates, paper_estimates
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ogspr.analysis.grid import PAPER_NAMES, PAPER_SEEDS
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM, TITLES, paper_losses, run_means
+from ogspr.analysis.runs import plural
 from ogspr.analysis.statistics import Estimate, bootstrap_interval, mean
-from ogspr.analysis.wording import plural
 from ogspr.records.files import open_to_read
 from ogspr.report.table import NOTHING, Cell, Column, Table, number
 from ogspr.types import Float64Array

@@ -8,8 +8,7 @@ from statistics import median
 import numpy as np
 
 from ogspr.analysis.grid import PAPER_STEPS, Grid
-from ogspr.analysis.runs import RunResult, nested, read_columns
-from ogspr.analysis.wording import plural
+from ogspr.analysis.runs import RunResult, nested, plural, read_columns
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.reference import read_table

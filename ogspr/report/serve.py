@@ -22,8 +22,7 @@ from rich.console import Console
 from ogspr.analysis.runs import RunResult, checked_folders, read_run, run_folders
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
-from ogspr.report.build import make_report
-from ogspr.report.page import document_json, page
+from ogspr.report.build import document_json, make_report, page
 
 _FRESH_SECONDS = 2.0  # so long a document is handed out again without a look at the runs
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")

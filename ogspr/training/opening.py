@@ -21,8 +21,7 @@ from ogspr.envs import ResilientEnvironment, WorkerDied, WorkerError, launch
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoint, Checkpoints
 from ogspr.records.files import NewFiles
-from ogspr.records.manifest import continued_manifest, manifest, write_manifest
-from ogspr.records.run import RunFolder, write_json
+from ogspr.records.run import RunFolder, continued_manifest, manifest, write_json, write_manifest
 from ogspr.records.settings_io import flat, plain
 from ogspr.records.sinks import Sink, TensorBoard, Trackio, WeightsAndBiases
 from ogspr.training.evaluation import Evaluator, PolicySnapshot
@@ -31,13 +30,11 @@ from ogspr.training.learner import Learner, LearnerSettings, make_learners, plan
 from ogspr.training.options import Execution
 from ogspr.training.policy_file import SavedPolicy
 from ogspr.training.presets import SMALL, preset_options
-from ogspr.training.replay_store import ReplayStore
 from ogspr.training.run import Listener, Request, Run
 from ogspr.training.run_records import RunRecords
 from ogspr.training.saved_run import RunConfig, read_config, write_config
-from ogspr.training.state_file import generator_states, seed_generators, set_generator_states
-from ogspr.training.stopwatch import Stopwatch
-from ogspr.training.trainer import Schedule, Trainer
+from ogspr.training.state_file import ReplayStore, generator_states, seed_generators, set_generator_states
+from ogspr.training.trainer import Schedule, Stopwatch, Trainer
 from ogspr.types import EnvSpec, Place
 
 _LARGEST_REPLAY = 1_000_000

@@ -12,10 +12,15 @@ from ogspr.records.run import RunFolder
 from ogspr.training.evaluation import Evaluation
 from ogspr.training.learner import Learner
 from ogspr.training.options import TrainOptions
-from ogspr.training.replay_store import ReplayStore
 from ogspr.training.run_records import RunRecords
 from ogspr.training.saved_run import RunConfig
-from ogspr.training.state_file import as_arrays, as_tensors, generator_states, set_generator_states
+from ogspr.training.state_file import (
+    ReplayStore,
+    as_arrays,
+    as_tensors,
+    generator_states,
+    set_generator_states,
+)
 from ogspr.training.trainer import Trainer
 
 

@@ -18,8 +18,7 @@ from ogspr.training.opening import Opening
 from ogspr.training.options import Execution, TrainOptions, default_execution
 from ogspr.training.run import Listener, Request, Run
 from ogspr.training.signals import Stopped, StopRequest
-from ogspr.training.stopwatch import Stopwatch
-from ogspr.training.trainer import Trainer
+from ogspr.training.trainer import Stopwatch, Trainer
 
 COMPILATION_SECONDS = 300.0  # with 16 cores it takes 90
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
@@ -12,8 +14,27 @@ from ogspr.envs.protocol import SplitStepEnvironment
 from ogspr.training.episodes import EpisodeSlot, finite
 from ogspr.training.evaluation import Evaluation, Evaluator, PolicySnapshot
 from ogspr.training.learner import Learner
-from ogspr.training.stopwatch import Stopwatch
 from ogspr.types import Action
+
+
+class Stopwatch:
+    """Seconds by phase. One phase begins where another ends, so all of them add up to the whole."""
+
+    REST = "rest"  # between the phases that somebody named
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._phase = self.REST
+        self._since = time.perf_counter()
+
+    def switch(self, phase: str) -> None:
+        """From now on time counts for `phase`."""
+        now = time.perf_counter()
+        self.seconds[self._phase] += now - self._since
+        self._phase, self._since = phase, now
 
 
 @dataclass(frozen=True)

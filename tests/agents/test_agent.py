@@ -13,8 +13,8 @@ import torch
 from ogspr.agents.agent import make_policy, make_representation
 from ogspr.agents.learning import Sampler
 from ogspr.agents.metrics import dead_share, effective_rank
-from ogspr.agents.noise import Shifts
 from ogspr.agents.ogspr import preset_names
+from ogspr.agents.protocol import Shifts
 from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.training.graph import _undone

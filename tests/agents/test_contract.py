@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from ogspr.agents.actions import Continuous
+from ogspr.agents.actor_critic import Continuous
 from ogspr.agents.agent import make_policy
 from ogspr.agents.methods import Factories, MethodEntry, register
-from ogspr.agents.noise import Normal
-from ogspr.agents.protocol import Group, Losses, Trained, Update
+from ogspr.agents.protocol import Group, Losses, Normal, Trained, Update
 from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.training.graph import _undone

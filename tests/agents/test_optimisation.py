@@ -7,7 +7,7 @@ from torch import nn
 
 from benchmarks.precision import gradient_between
 from ogspr.agents.influence import Plain
-from ogspr.agents.optimisation import ClippedAdamW, joint_gradients, norm_of
+from ogspr.agents.learning import ClippedAdamW, joint_gradients, norm_of
 from ogspr.agents.protocol import Group, Trained
 from tests.agents import reference
 from tests.agents.scene import close

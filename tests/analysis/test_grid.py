@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from ogspr.analysis.curves import curve
-from ogspr.analysis.grid import make_grid, score_matrix
+from ogspr.analysis.grid import curve, make_grid, score_matrix
 from ogspr.analysis.runs import collect
 from tests.analysis.folders import MANIFEST, OPTIONS, write_run
 

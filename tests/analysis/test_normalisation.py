@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from ogspr.analysis.normalisation import NORMALISATIONS, normalisation, normalised, random_scores
-from ogspr.analysis.statistics import iqm_of_tasks, mean
+from ogspr.analysis.statistics import (
+    NORMALISATIONS,
+    iqm_of_tasks,
+    mean,
+    normalisation,
+    normalised,
+    random_scores,
+)
 from ogspr.errors import UserError
 from ogspr.reference import paper_scores
 

@@ -7,7 +7,7 @@ import pytest
 
 from ogspr.commands import quickstart as module
 from ogspr.commands.policy import play
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.training.options import EvaluationOptions
 from ogspr.training.presets import preset_options
 

@@ -11,8 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from ogspr.agents.modules import parameter_count
 from ogspr.errors import UserError
-from ogspr.nets.conv import ConvEncoder, FrameDecoder
-from ogspr.nets.mlp import MLP, ParallelMLP, SpectralLinear, orthogonal
+from ogspr.nets import MLP, ConvEncoder, FrameDecoder, ParallelMLP, SpectralLinear, orthogonal
 
 SIZES = (11, 40, 30, 7)
 

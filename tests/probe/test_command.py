@@ -17,7 +17,7 @@ from ogspr.envs.pixels import PixelEnvironment
 from ogspr.envs.worker import InProcess
 from ogspr.errors import UserError
 from ogspr.records.checkpoints import Checkpoints
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.records.run import RunFolder
 from ogspr.training.policy_file import load_policy, save_policy
 from tests.probe.worlds import LENGTH, Puck

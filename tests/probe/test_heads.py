@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ogspr.probe.heads import Examples, HeadTraining, LinearHeads, train_heads, update_heads
+from ogspr.probe.probing import Examples, HeadTraining, LinearHeads, train_heads, update_heads
 
 RATE, CLIP = 3e-4, 20.0
 BETAS, EPSILON = (0.9, 0.999), 1e-8

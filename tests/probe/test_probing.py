@@ -6,9 +6,9 @@ import torch
 
 from ogspr.analysis.probing import NEXT_STATE, STATE
 from ogspr.errors import UserError
-from ogspr.probe.heads import HeadTraining
 from ogspr.probe.probing import (
     EncodedEpisode,
+    HeadTraining,
     Loss,
     _tasks,
     encoded,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from ogspr.analysis.probing import NEXT_STATE, STATE, SUM
-from ogspr.probe.heads import HeadTraining
-from ogspr.probe.probing import Loss
+from ogspr.probe.probing import HeadTraining, Loss
 from ogspr.probe.results import ProbeRow, draw, summarise, write_rows
 
 TASK = "dmc:dog-trot"

@@ -31,7 +31,7 @@ def test_a_display_that_nobody_reads_says_so_once(stream):
     """Lines go to one stream and warnings to the other; neither ends the process."""
     program = """
 import sys
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.records.display import FragileDisplay, PlainDisplay
 lost = []
 display = FragileDisplay(PlainDisplay(make_console()), lambda: lost.append(1))

@@ -12,9 +12,9 @@ import pytest
 from ogspr.commands.policy import export, play
 from ogspr.commands.video import filming
 from ogspr.errors import UserError
-from ogspr.probe.heads import HeadTraining
+from ogspr.probe.probing import HeadTraining
 from ogspr.probe.results import draw, summarise, write_rows
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.records.files import (
     NewFiles,
     check_file,

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from ogspr.errors import UserError
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.report import build, compose
 from ogspr.report.build import make_report, write_report
 from tests.analysis.folders import MANIFEST, write_run, write_table

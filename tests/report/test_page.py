@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ogspr.report.build import document_json, page
 from ogspr.report.document import Document
-from ogspr.report.page import document_json, page
 from tests.report import documents
 from tests.report.browser import NAMES, Connection, Page, browser, find_chromium
 

@@ -12,7 +12,7 @@ import pytest
 
 from ogspr.analysis.runs import read_run
 from ogspr.errors import UserError
-from ogspr.records.console import make_console
+from ogspr.records.display import make_console
 from ogspr.report import serve as module
 from ogspr.report.build import make_report
 from ogspr.report.serve import Watcher, make_server, serve

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ogspr.agents.optimisation import adamw_step
-from ogspr.nets.mlp import MLP
+from ogspr.agents.learning import adamw_step
+from ogspr.nets import MLP
 from ogspr.replay.buffer import draw_window
 from ogspr.training.graph import make_accelerator
 from ogspr.training.options import Execution

@@ -22,8 +22,19 @@ from ogspr.agents.drqv2.networks import (
     continuous_actions,
 )
 from ogspr.agents.modules import frozen_view
-from ogspr.agents.noise import Noise, Normal, Uniform
-from ogspr.agents.protocol import Carry, Group, Losses, Runner, Trained, Update, Windows, WindowSource
+from ogspr.agents.protocol import (
+    Carry,
+    Group,
+    Losses,
+    Noise,
+    Normal,
+    Runner,
+    Trained,
+    Uniform,
+    Update,
+    Windows,
+    WindowSource,
+)
 from ogspr.types import Draw, EnvSpec, Window
 
 VALUE, POLICY = "value", "policy"  # the names of the two losses

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ogspr.agents.actions import Continuous
+from ogspr.agents.actor_critic import Continuous
 from ogspr.agents.drqv2.config import DrQv2Config, Sizes
 from ogspr.errors import UserError
-from ogspr.nets.mlp import Linear, ParallelLinear, orthogonal
+from ogspr.nets import Linear, ParallelLinear, orthogonal
 from ogspr.ops import images as image_ops
 from ogspr.types import ContinuousActions, EnvSpec
 

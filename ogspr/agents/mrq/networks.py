@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ogspr.agents.actor_critic import make_policy
 from ogspr.agents.modules import copy_parameters
 from ogspr.agents.mrq.config import MRQConfig, Sizes
-from ogspr.nets.conv import ConvEncoder
-from ogspr.nets.mlp import MLP, Linear, ParallelMLP
+from ogspr.nets import MLP, ConvEncoder, Linear, ParallelMLP
 from ogspr.ops.values import symexp_bins
 from ogspr.types import EnvSpec
 

@@ -11,16 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from ogspr.agents import actor_critic
-from ogspr.agents.actions import ActionKind, action_kind
-from ogspr.agents.actor_critic import PixelActor, PixelRepresentation, make_policy
+from ogspr.agents.actor_critic import PixelActor, PixelRepresentation, action_kind, make_policy
 from ogspr.agents.influence import Influence, Plain
 from ogspr.agents.modules import frozen_view
-from ogspr.agents.noise import Normal, Shifts, Uniform
 from ogspr.agents.ogspr import losses
 from ogspr.agents.ogspr.config import PIXEL_RANGE, POLICY, VALUE, OGSPRConfig
 from ogspr.agents.ogspr.losses import TASK_LOSSES, Latents, UpdateNoise
 from ogspr.agents.ogspr.networks import Core, Networks, Perception, StateActionEncoder
-from ogspr.agents.protocol import Group, Losses, Runner, Trained, Update, Windows, WindowSource
+from ogspr.agents.protocol import (
+    ActionKind,
+    Group,
+    Losses,
+    Normal,
+    Runner,
+    Shifts,
+    Trained,
+    Uniform,
+    Update,
+    Windows,
+    WindowSource,
+)
 from ogspr.ops.values import n_step_return
 from ogspr.types import Draw, EnvSpec, Window
 

@@ -19,8 +19,7 @@ from ogspr.agents.ogspr.config import (
     ShortTermValue,
     Sizes,
 )
-from ogspr.nets.conv import ConvEncoder, FrameDecoder
-from ogspr.nets.mlp import MLP, Linear, ParallelMLP, orthogonal
+from ogspr.nets import MLP, ConvEncoder, FrameDecoder, Linear, ParallelMLP, orthogonal
 from ogspr.ops.values import symexp_bins
 from ogspr.types import EnvSpec
 

@@ -1,1 +1,0 @@
-"""Network modules with explicit sizes. They know shapes, not methods."""
