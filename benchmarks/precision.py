@@ -33,8 +33,9 @@ from ogspr.training.graph import check_execution
 from ogspr.training.learner import Learner, LearnerSettings, plan_learners
 from ogspr.training.options import Execution, Precision, default_execution
 from ogspr.training.policy_file import LAST, find_policy, load_policy
+from ogspr.training.run import ReplayStore
 from ogspr.training.saved_run import SavedRun, open_run
-from ogspr.training.state_file import ReplayStore, as_tensors
+from ogspr.training.state_file import as_tensors
 
 ANOTHER_BATCH = "fp32, another batch"
 _OPTIMISER = "_optimiser"  # how the parts of an agent's state end that are optimisers

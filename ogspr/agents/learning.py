@@ -34,7 +34,6 @@ from ogspr.errors import UserError
 from ogspr.ops.images import shift_offsets
 from ogspr.types import Window
 
-
 # --- random numbers -----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ogspr.commands.declared import Tasks
-from ogspr.envs.registry import known_tasks
+from ogspr.envs.tasks import known_tasks
 from ogspr.errors import UserError, suggestion
 from ogspr.reference import METHOD, paper_scores
 

@@ -19,7 +19,7 @@ import numpy as np
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment, sign, unchanged
 from ogspr.envs.protocol import RawStep
-from ogspr.envs.registry import AtariGame, atari_games
+from ogspr.envs.tasks import AtariGame, atari_games
 from ogspr.errors import UserError, unknown
 from ogspr.types import Action, DiscreteActions, EnvSpec, Snapshot, UInt8Array
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ogspr.envs import gl
 from ogspr.envs.options import EnvOptions
 from ogspr.envs.protocol import RawStep
-from ogspr.envs.registry import dmc_tasks
+from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import SimulationFault, UserError, unknown
 from ogspr.types import Action, ContinuousActions, EnvSpec, Float64Array, Saved, Snapshot, UInt8Array
 

@@ -30,10 +30,10 @@ from ogspr.training.learner import Learner, LearnerSettings, make_learners, plan
 from ogspr.training.options import Execution
 from ogspr.training.policy_file import SavedPolicy
 from ogspr.training.presets import SMALL, preset_options
-from ogspr.training.run import Listener, Request, Run
+from ogspr.training.run import Listener, ReplayStore, Request, Run
 from ogspr.training.run_records import RunRecords
 from ogspr.training.saved_run import RunConfig, read_config, write_config
-from ogspr.training.state_file import ReplayStore, generator_states, seed_generators, set_generator_states
+from ogspr.training.state_file import generator_states, seed_generators, set_generator_states
 from ogspr.training.trainer import Schedule, Stopwatch, Trainer
 from ogspr.types import EnvSpec, Place
 

@@ -9,7 +9,7 @@ from ale_py import ALEInterface, roms
 
 from ogspr.envs import EnvOptions, make
 from ogspr.envs.atari import PROTOCOLS
-from ogspr.envs.registry import atari_games
+from ogspr.envs.tasks import atari_games
 from ogspr.reference import paper_scores
 
 NOOP, FIRE = 0, 1

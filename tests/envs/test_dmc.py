@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ogspr.envs import EnvOptions, dmc, make
-from ogspr.envs.registry import dmc_tasks
+from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import UserError
 from tests.helpers.trajectories import ROOT
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ogspr.envs import EnvOptions, make
-from ogspr.envs.registry import dmc_tasks
+from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import SnapshotError
 from ogspr.records.tree import save_tree
 from ogspr.reference import paper_scores

@@ -11,7 +11,7 @@ from ogspr.agents.drqv2 import DrQv2Config, Sizes, preset
 from ogspr.agents.drqv2.config import DIFFICULTY, EASY, HARD, MEDIUM
 from ogspr.agents.methods import METHODS, method_of, method_with_preset
 from ogspr.device import CPU
-from ogspr.envs.registry import dmc_tasks
+from ogspr.envs.tasks import dmc_tasks
 from ogspr.errors import UserError
 from ogspr.reference import paper_scores
 from ogspr.types import ContinuousActions, EnvSpec
