@@ -138,7 +138,7 @@ def test_a_folder_without_runs_is_named_and_a_file_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     ((folder, reason),) = collect([tmp_path / "empty"]).skipped
     assert folder == tmp_path / "empty"
-    assert "no run is in it, that is, no folder with config.json" in reason
+    assert reason == "contains no runs (no config.json with eval.csv)"
     with pytest.raises(UserError, match="is no folder"):
         collect([tmp_path / "nothing"])
 

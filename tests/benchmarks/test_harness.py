@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tm
         ("env", "name at least one environment"),
         ("env atari:Pong --steps 0", "steps must be at least 1"),
         ("nev", "unknown command 'nev'; did you mean env"),
-        ("precision docs", "docs is no run"),
+        ("precision docs", "docs is not a run folder (no config.json). Pass the folder of a run."),
         ("random dmc:walker-wlak", "did you mean dmc:walker-walk"),
         ("random dmc:walker-walk --episodes 0", "episodes must be at least 1"),
         ("train --methods ogspr mrqq", "unknown preset 'mrqq'; did you mean mrq"),

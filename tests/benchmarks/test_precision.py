@@ -140,7 +140,7 @@ def test_numbers_by_hand():
 
 
 def test_no_run_is_told(tmp_path):
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match=r"is not a run folder \(no config\.json\)\. Pass the folder"):
         compared(tmp_path)
 
 

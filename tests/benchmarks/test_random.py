@@ -9,6 +9,7 @@ from rich.console import Console
 
 from benchmarks import random as bench
 from benchmarks.commands import Random
+from ogspr.commands.declared import Rollout
 from ogspr.commands.rollout import rollout
 from ogspr.envs import EnvOptions, dmc, make
 from ogspr.errors import UserError
@@ -60,16 +61,8 @@ def test_whole_episodes_are_those_of_rollout():
     task, episodes, seed = "dmc:cartpole-swingup", 2, 4
     console = Console(quiet=True)
     options = EnvOptions(image_size=8, shadows=False)  # quickly drawn; scores do not depend on pictures
-    played = rollout(
-        task,
-        episodes=episodes,
-        seed=seed,
-        worker=False,
-        options=options,
-        out=None,
-        video=None,
-        console=console,
-    )
+    command = Rollout(task=task, episodes=episodes, seed=seed, worker=False, env=options)
+    played = rollout(command, console)
     first, second = (episode.score for episode in played)
     found = bench.random_score(task, episodes, seed)
     assert found.mean == pytest.approx((first + second) / 2, rel=1e-12)

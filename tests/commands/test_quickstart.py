@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ogspr.commands import quickstart as module
+from ogspr.commands.declared import Play, Quickstart
 from ogspr.commands.policy import play
 from ogspr.records.display import make_console
 from ogspr.training.options import EvaluationOptions
@@ -30,7 +31,7 @@ def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setenv("PATH", "/usr/bin")
     run, console = tmp_path / "seed-0", make_console()
-    module.quickstart(tmp_path, console)
+    module.quickstart(Quickstart(out=tmp_path), console)
     said = capsys.readouterr().out
     assert said.startswith("dmc:cartpole-swingup from pixels on the CPU: 140 agent steps")
     assert re.findall(r"^ +(\d+) +\d+\.\d ", said, re.M) == ["0", "140"]
@@ -41,17 +42,7 @@ def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path
     assert "new run" in said
     assert re.search(r"^first +\. .*bin/activate$", said, re.M)  # `ogspr` is not found without
 
-    play(
-        run,
-        policy="best",
-        task=None,
-        episodes=1,
-        seed=0,
-        grid=False,
-        workers=False,
-        out=None,
-        console=console,
-    )
+    play(Play(path=run, seed=0, workers=False), console)
     assert (run / "videos" / "best.mp4").exists()
     assert film.read_bytes() == before
     capsys.readouterr()
@@ -59,14 +50,14 @@ def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path
     film.unlink()
     with monkeypatch.context() as idle:
         idle.setattr(module, "train", not_again)
-        module.quickstart(tmp_path, console)
+        module.quickstart(Quickstart(out=tmp_path), console)
         said = capsys.readouterr().out
         assert said.startswith(f"{run} is finished: it has made its 140 agent steps\n")
         assert "remove that folder, or name another: ogspr quickstart --out" in said
         assert film.exists()
 
         idle.setattr(module, "play", not_again)
-        module.quickstart(tmp_path, console)
+        module.quickstart(Quickstart(out=tmp_path), console)
         said = capsys.readouterr().out
         assert re.findall(r"^ +(\d+) +\d+\.\d ", said, re.M) == ["0", "140"]
         assert f"film        {film}\n" in said

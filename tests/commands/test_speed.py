@@ -4,11 +4,12 @@ import time
 from dataclasses import replace
 
 import pytest
-import torch
 from rich.console import Console
 
 from ogspr.commands import speed as module
+from ogspr.commands.declared import Doctor
 from ogspr.commands.speed import Speed, conclusion, seconds_each, show_speed
+from ogspr.device import CPU
 from ogspr.training.options import EvaluationOptions
 from tests.training.learners import OTHER_METHODS
 from tests.training.runs import tiny_options
@@ -31,7 +32,7 @@ def tiny(monkeypatch):
 
 def shown(task, preset):
     console = Console(record=True, width=200)
-    return show_speed(task, preset, console), console.export_text()
+    return show_speed(Doctor(task=task, speed=True, preset=preset), console), console.export_text()
 
 
 def options(agent_steps, random_steps, **evaluation):
@@ -84,7 +85,7 @@ def test_a_gpu_is_advised_to_train_several_seeds():
 def test_the_first_call_does_not_count(monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.1)
     calls = iter([0.3, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02])
-    each = seconds_each(lambda: time.sleep(next(calls)), torch.device("cpu"))
+    each = seconds_each(lambda: time.sleep(next(calls)), CPU)
     assert each == pytest.approx(0.02, rel=0.5)
 
 
@@ -95,7 +96,7 @@ def test_one_call_that_takes_longer_than_there_is_time_is_enough():
     def run():
         calls.append(time.sleep(0.1))
 
-    assert seconds_each(run, torch.device("cpu")) == pytest.approx(0.1, rel=0.5)
+    assert seconds_each(run, CPU) == pytest.approx(0.1, rel=0.5)
     assert len(calls) == 2
 
 

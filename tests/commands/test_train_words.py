@@ -44,9 +44,9 @@ def test_help_needs_no_torch(preset, without_torch):
         ("walker-walk", "'walker-walk' is no environment name;"),
         ("atari:Pong --env.camera 1", "the option camera has no meaning for atari environments;"),
         ("dmc:walker-walk --preset ogsrp", "unknown preset 'ogsrp'; did you mean ogspr or"),
-        ("dmc:walker-walk --seeds 1 1", "--seeds needs one number or several different ones, got 1, 1."),
-        ("dmc:walker-walk --seeds", "--seeds needs one number or several different ones, got none."),
-        ("--resume nowhere", "nowhere is no run:"),
+        ("dmc:walker-walk --seeds 1 1", "--seeds needs one or more distinct integers, got 1, 1."),
+        ("dmc:walker-walk --seeds", "--seeds needs one or more distinct integers, got none."),
+        ("--resume nowhere", "nowhere is not a run folder (no config.json). Pass the folder of a run."),
     ],
 )
 def test_a_mistake_is_the_only_line_and_needs_no_torch(words, expected, without_torch):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ogspr.agents.methods import METHODS
+from ogspr.commands.declared import Probe
 from ogspr.commands.probe import Collector, _groups, probe
 from ogspr.envs import EnvOptions
 from ogspr.envs.pixels import PixelEnvironment
@@ -59,18 +60,16 @@ def run(runs, tmp_path):
 
 def probed(runs, console=None, **options):
     wanted = {
-        "collectors": None,
         "episodes": 4,
         "updates": 40,
         "batch_size": 8,
         "seed": 0,
-        "policy": "last",
         "workers": False,
         "device": "cpu",
-        "out": None,
         "task": TASK,
     }
-    return probe(runs, console=console or make_console(file=io.StringIO()), **(wanted | options))
+    command = Probe(runs=tuple(runs), **(wanted | options))
+    return probe(command, console or make_console(file=io.StringIO()))
 
 
 def digests(folder):
@@ -125,7 +124,7 @@ def test_same_seed_same_result(runs, whole):
 def test_a_run_alone_is_found_as_among_others(runs, whole):
     """All that decides a number is the run, the collector and the seed."""
     rows, _, _ = whole
-    alone = probed(runs[:1], collectors=[runs[2]])
+    alone = probed(runs[:1], collectors=(runs[2],))
     for row in alone:
         (same,) = (
             other
@@ -138,7 +137,7 @@ def test_a_run_alone_is_found_as_among_others(runs, whole):
 def test_a_policy_file_can_collect(runs, tmp_path):
     saved = load_policy(runs[0] / "policies" / "best.safetensors")
     save_policy(tmp_path / "best.safetensors", saved)
-    rows = probed(runs[2:3], collectors=[tmp_path / "best.safetensors"])
+    rows = probed(runs[2:3], collectors=(tmp_path / "best.safetensors",))
     assert {(row.method, row.collector) for row in rows} == {(WITHOUT_SELF_PREDICTION, "OG-SPR")}
 
 
@@ -235,7 +234,7 @@ def test_an_out_that_cannot_be_written_is_told_before_the_work(runs, tmp_path):
 
 
 def test_a_folder_that_is_no_run(tmp_path):
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match="is not a run folder and contains none"):
         probed([tmp_path])
     with pytest.raises(UserError, match="is no folder"):
         probed([tmp_path / "nowhere"])
@@ -290,8 +289,8 @@ def test_the_same_run_twice(runs):
 
 
 def test_a_method_that_has_no_representation(runs, monkeypatch):
-    makers = replace(METHODS["ogspr"].makers(), representation=None)
-    monkeypatch.setitem(METHODS, "ogspr", replace(METHODS["ogspr"], makers=lambda: makers))
+    factories = replace(METHODS["ogspr"].factories(), representation=None)
+    monkeypatch.setitem(METHODS, "ogspr", replace(METHODS["ogspr"], factories=lambda: factories))
     with pytest.raises(UserError, match=r"ogspr has no representation to probe; .*--collectors"):
         probed(runs[:1])
 
@@ -301,7 +300,7 @@ def test_different_tasks_are_named(runs, tmp_path):
     with pytest.raises(UserError, match=f"of the task {DRIFT}, not {TASK}"):
         probed([runs[0], *other])
     with pytest.raises(UserError, match=f"different tasks: {DRIFT}, {TASK}"):
-        probed(other, collectors=runs[:1])
+        probed(other, collectors=tuple(runs[:1]))
 
 
 def test_other_settings_of_the_environment_are_named(tmp_path):

@@ -13,11 +13,14 @@ class Spy:
         self.rng = np.random.default_rng(0)
         self.shown, self.given = [], []
 
-    def act(self, observations, rng):  # noqa: ARG002
-        actions = self.rng.uniform(-1, 1, (len(observations), 2)).astype(np.float32)
-        self.shown.append(observations)
+    def initial_carry(self, count):  # noqa: ARG002
+        return {}
+
+    def act(self, images, carry, first, rng):  # noqa: ARG002
+        actions = self.rng.uniform(-1, 1, (len(images), 2)).astype(np.float32)
+        self.shown.append(images)
         self.given.append(actions)
-        return actions
+        return actions, carry
 
 
 def environments(*lengths, **options):

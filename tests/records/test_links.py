@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ogspr.commands.declared import Export, Play
 from ogspr.commands.policy import export, play
 from ogspr.commands.video import filming
 from ogspr.errors import UserError
@@ -35,7 +36,7 @@ from ogspr.training.policy_file import load_policy
 from tests.analysis.folders import write_run
 from tests.probe.test_results import TASK as PROBED
 from tests.probe.test_results import rows
-from tests.training.runs import TASK, Listener, request, train
+from tests.training.runs import TASK, Listener, Recorder, request, train
 from tests.training.test_refused_resume import looks, within
 from tests.training.test_runs import stopped_run
 
@@ -265,10 +266,10 @@ def test_runs_behind_a_link_are_the_users(tmp_path, run, victim):
     shutil.move(run, tmp_path / "scratch" / "seed-0")
     run.symlink_to(tmp_path / "scratch" / "seed-0")
     (tmp_path / "short").symlink_to(run.parent)
-    listener = Listener()
+    recorder = Recorder()
     with untouched(victim):
-        train(request(tmp_path / "short"), listener)
-    assert any(line.startswith(f"{tmp_path / 'short' / 'seed-0'} goes on") for line in listener.lines)
+        train(request(tmp_path / "short"), recorder)
+    assert any(line.startswith(f"{tmp_path / 'short' / 'seed-0'} goes on") for line in recorder.lines)
 
 
 def test_a_link_that_comes_later_is_refused_when_it_is_met(run, victim):
@@ -309,8 +310,7 @@ def console():
 
 
 def play_once(path: Path, out: Path | None = None) -> Path:
-    settings = {"policy": "best", "task": TASK, "episodes": 1, "seed": 0, "grid": False, "workers": False}
-    return play(path, **settings, out=out, console=console())
+    return play(Play(path=path, task=TASK, seed=0, workers=False, out=out), console())
 
 
 def test_a_film_is_not_made_behind_a_link(run, victim):
@@ -342,8 +342,8 @@ def test_a_policy_is_not_exported_through_a_link(tmp_path, run, victim):
     (tmp_path / "other.safetensors.unfinished").symlink_to(victim / "file")
     with untouched(victim):
         with pytest.raises(UserError, match=r"mine\.safetensors: it is a link"):
-            export(run, policy="best", out=tmp_path / "mine.safetensors", console=console())
-        export(run, policy="best", out=tmp_path / "other.safetensors", console=console())
+            export(Export(path=run, out=tmp_path / "mine.safetensors"), console())
+        export(Export(path=run, out=tmp_path / "other.safetensors"), console())
 
 
 # --- reports ------------------------------------------------------------------------------------

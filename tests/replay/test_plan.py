@@ -11,7 +11,7 @@ import torch
 import ogspr
 from ogspr.device import CPU
 from ogspr.errors import UserError
-from ogspr.replay import Replay, ReplayShape, StoragePlan, plan, plan_storage
+from ogspr.replay import Replay, ReplayShape, StoragePlan, plan_storage, storage
 from ogspr.replay.storage import Room, choose_place
 
 DMC_FRAME = (3, 84, 84)
@@ -133,15 +133,15 @@ def test_a_small_replay_fits_this_machine():
 
 def test_on_a_cpu_the_replay_leaves_a_reserve_of_main_memory(monkeypatch):
     shape = dmc_shape(1000)
-    monkeypatch.setattr(plan, "free_host_bytes", lambda: shape.bytes + plan.HOST_RESERVE_BYTES)
+    monkeypatch.setattr(storage, "free_host_bytes", lambda: shape.bytes + storage.HOST_RESERVE_BYTES)
     assert plan_storage(shape, CPU).place == "device"
-    monkeypatch.setattr(plan, "free_host_bytes", lambda: shape.bytes + plan.HOST_RESERVE_BYTES - 1)
+    monkeypatch.setattr(storage, "free_host_bytes", lambda: shape.bytes + storage.HOST_RESERVE_BYTES - 1)
     with pytest.raises(UserError, match="does not fit"):
         plan_storage(shape, CPU)
 
 
 def test_what_is_short_on_a_cpu_is_called_main_memory(monkeypatch):
-    monkeypatch.setattr(plan, "free_host_bytes", lambda: plan.HOST_RESERVE_BYTES + 5_000_000_000)
+    monkeypatch.setattr(storage, "free_host_bytes", lambda: storage.HOST_RESERVE_BYTES + 5_000_000_000)
     with pytest.raises(UserError, match=r"free: main memory 5\.00 GB; store at most"):
         plan_storage(dmc_shape(10**6), CPU)
 

@@ -9,8 +9,8 @@ from ogspr.device import CPU
 from ogspr.replay import Replay, ReplayShape
 from ogspr.types import Draw
 from tests.ops.chi_square import check_shares
-from tests.ops.test_sampling import JUST_UNDER_ONE
 from tests.replay.model import Recorder, evenly, make_replay
+from tests.replay.test_sampling import JUST_UNDER_ONE
 
 SKIP, DO_NOT_SKIP = torch.tensor(1.0), torch.tensor(0.0)
 
