@@ -138,10 +138,10 @@ def test_a_signal_saves_everything_first(tmp_path, number, raised):
 def test_a_run_that_failed_is_not_forgotten_where_a_callback_stops(tmp_path, monkeypatch):
     update = Learner.update
 
-    def failing(self):
+    def failing(self, agent_steps):
         if "seed-0" in str(self._state_folder) and self.agent.updates == 3:
             raise Diverged("training stopped: a test.")
-        update(self)
+        update(self, agent_steps)
 
     monkeypatch.setattr(Learner, "update", failing)
     with pytest.raises(api.RunsFailed, match="seed 0"):
@@ -179,7 +179,7 @@ def test_a_configuration_is_as_good_as_a_dict(tmp_path):
         ({"agent": {"discont": 0.9}}, "did you mean discount"),
         ({"preset": "ogsrp"}, "did you mean ogspr"),
         ({"task": ""}, "which task"),
-        ({"seeds": [1, 1]}, "several different ones"),
+        ({"seeds": [1, 1]}, "one or more distinct integers"),
         ({"resume": "runs/x", "seeds": [1]}, "leave preset, seeds and out away"),
     ],
 )

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 
 import pytest
 
-import ogspr.cli
+import ogspr.commands.declared
 from benchmarks.commands import COMMANDS
 from ogspr.reference import read_table
 from tests.helpers.trajectories import ROOT
@@ -106,8 +106,9 @@ def check_command(place, line, options_of):
     words = shlex.split(line, comments=True)
     program, words = ("ogspr", words[1:]) if words[0] == "ogspr" else (words[2], words[3:])
     command = [program, *words[:1]]
-    if command == ["ogspr", "train"] and "--preset" in words:
-        command += words[words.index("--preset") :][:2]  # which options there are depends on the method
+    for option in ("--method", "--preset"):
+        if command[:2] == ["ogspr", "train"] and option in words:
+            command += words[words.index(option) :][:2]  # which options there are depends on them
     options = {word for word in words if word.startswith("--")}
     assert options <= options_of(*command), f"{place}: {line}"
 
@@ -149,7 +150,7 @@ def test_a_wrong_option_of_an_earlier_version_would_be_seen(options_of):
 
 
 def test_commands_that_sentences_name_exist():
-    known = {"ogspr": set(ogspr.cli._COMMANDS), "python -m benchmarks": set(COMMANDS)}
+    known = {"ogspr": set(ogspr.commands.declared.COMMANDS), "python -m benchmarks": set(COMMANDS)}
     for page in PAGES:
         if page.name != "CHANGELOG.md":  # it also names what is gone
             for program, command in re.findall(rf"`({OURS}) ([a-z]+)", page.read_text()):

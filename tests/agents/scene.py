@@ -152,7 +152,7 @@ class Look:
         """The gradient of the weighted sum by what is trained, then by parameter."""
         total = sum(weight * self.found.terms[name] for name, weight in self.weights.items())
         return {
-            name: gradients(total, {n: p for group in trained.groups for n, p in group.parameters.items()})
+            name: gradients(total, {n: p for group in trained.groups for n, p in group.named.items()})
             for name, trained in self.update.trains.items()
         }
 

@@ -111,9 +111,7 @@ STEPS = {
 def trained_arrays(update):
     """The parameters as they are now, by what is trained."""
     return {
-        name: {
-            n: p.detach().double().numpy() for group in trained.groups for n, p in group.parameters.items()
-        }
+        name: {n: p.detach().double().numpy() for group in trained.groups for n, p in group.named.items()}
         for name, trained in update.trains.items()
     }
 
@@ -186,7 +184,7 @@ def test_everything_that_learns_is_trained_by_one_optimiser(make):
         for declared in method.updates.values()
         for each in declared.trains.values()
         for group in each.groups
-        for parameter in group.parameters.values()
+        for parameter in group.named.values()
     ]
     learned = {id(parameter) for module in method.learned for parameter in module.parameters()}
     assert len(trained) == len(set(trained)) > 0

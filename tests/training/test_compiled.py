@@ -7,13 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from ogspr.agents.learning import adamw_step
+from ogspr.device import CPU
 from ogspr.nets import MLP
-from ogspr.replay.buffer import draw_window
+from ogspr.replay.buffer import Stored, draw_window
 from ogspr.training.graph import make_accelerator
 from ogspr.training.options import Execution
+from ogspr.types import Draw
 from tests.training.learners import make_learner
 
-CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 
 
@@ -21,11 +22,14 @@ def compiled(function, precision="fp32"):
     return make_accelerator(Execution("compiled", precision), CPU).function(function)
 
 
-def test_drawing():
+@pytest.mark.parametrize(
+    "draw", [Draw(64, 3), Draw(64, 3, by_priority=False), Draw(64, 3, across_episodes=True)], ids=str
+)
+def test_drawing(draw):
     replay = make_learner().replay
-    stored = (replay.frames, replay.numbers, replay.age, replay.reach, replay.priority)
+    stored = Stored(replay.frames, replay.numbers, replay.age, replay.reach, replay.priority, replay.count)
     uniforms = torch.rand(64, dtype=torch.float64)
-    plain, fast = (draw(stored, 3, 3, uniforms) for draw in (draw_window, compiled(draw_window)))
+    plain, fast = (drawn(stored, draw, 3, uniforms) for drawn in (draw_window, compiled(draw_window)))
     for expected, found in zip(plain, fast, strict=True):
         assert torch.equal(expected, found)
 
@@ -40,7 +44,7 @@ def test_a_step_of_adamw_in_place(skip):
     results = []
     for step in (adamw_step, compiled(adamw_step)):
         state = vectors()
-        step(*state, torch.tensor(1e-3), 1e-4, torch.tensor(2.0), torch.tensor(skip))
+        step(*state, torch.tensor(1e-3), 1e-4, (0.9, 0.999), 1e-8, torch.tensor(2.0), torch.tensor(skip))
         results.append(state)
     for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(plain, fast, rtol=1e-6, atol=1e-7)

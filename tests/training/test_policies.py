@@ -13,6 +13,7 @@ import ogspr
 from ogspr.agents.methods import METHODS
 from ogspr.agents.ogspr import preset_names
 from ogspr.commands import policy as commands
+from ogspr.commands.declared import Eval, Export, Play
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError
 from ogspr.records.tree import load_tree, save_tree
@@ -109,7 +110,7 @@ def test_a_damaged_or_foreign_policy_is_refused(run, tmp_path, change, complaint
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         ogspr.load(tmp_path / "nothing.safetensors")
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match="is not a run folder"):
         ogspr.load(tmp_path)
     with pytest.raises(UserError, match="did you mean best"):
         ogspr.load(tmp_path, policy="bset")
@@ -121,44 +122,28 @@ def console():
 
 def test_eval_plays_and_writes_every_episode(run, tmp_path):
     said = console()
-    options = {"policy": "last", "task": TASK, "seed": 5, "workers": False, "console": said}
-    found = commands.evaluate(run, episodes=12, out=tmp_path / "scores.csv", **options)
+    wanted = Eval(path=run, policy="last", task=TASK, seed=5, workers=False, episodes=12)
+    found = commands.evaluate(replace(wanted, out=tmp_path / "scores.csv"), said)
     assert len(found.episodes) == 12
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 13
-    again = commands.evaluate(run, episodes=12, out=None, **options)
+    again = commands.evaluate(wanted, said)
     assert again.episodes == found.episodes
     assert "mean" in said.file.getvalue()
 
 
 def test_an_exported_policy_is_evaluated_in_its_own_protocol(run, tmp_path):
     path = tmp_path / "p.safetensors"
-    commands.export(run, policy="best", out=path, console=console())
-    options = {
-        "policy": "best",
-        "episodes": 3,
-        "seed": 5,
-        "workers": False,
-        "out": None,
-        "console": console(),
-    }
-    alone, of_run = (commands.evaluate(place, task=TASK, **options) for place in (path, run))
+    commands.export(Export(path=run, out=path), console())
+    wanted = Eval(path=path, task=TASK, episodes=3, seed=5, workers=False)
+    alone, of_run = (commands.evaluate(each, console()) for each in (wanted, replace(wanted, path=run)))
     assert alone.episodes == of_run.episodes
     with pytest.raises(UserError, match=f"would run the code {TASK}; if you trust it, say so: --task {TASK}"):
-        commands.evaluate(path, task=None, **options)
+        commands.evaluate(replace(wanted, task=None), console())
 
 
 def played(run, out, *, episodes=1, grid=False):
-    return commands.play(
-        run,
-        policy="best",
-        task=TASK,
-        episodes=episodes,
-        seed=0,
-        grid=grid,
-        workers=False,
-        out=out,
-        console=console(),
-    )
+    wanted = Play(path=run, task=TASK, episodes=episodes, seed=0, grid=grid, workers=False, out=out)
+    return commands.play(wanted, console())
 
 
 @pytest.mark.parametrize(("grid", "name"), [(False, "v.gif"), (True, "v.gif"), (True, "v.mp4")])
@@ -171,7 +156,7 @@ def test_play_films_episodes(run, tmp_path, grid, name):
         episode.agent_steps + 1
         for seed in range(3)
         for episode in commands.evaluate(
-            run, policy="best", task=TASK, episodes=1, seed=seed, workers=False, out=None, console=console()
+            Eval(path=run, task=TASK, episodes=1, seed=seed, workers=False), console()
         ).episodes
     ]
     if name.endswith("mp4"):
@@ -185,7 +170,7 @@ def test_only_a_film_that_is_named_is_replaced(run, tmp_path, exported):
     place, folder, name = run, run / "videos", "best"
     if exported:
         place, folder, name = tmp_path / "drift.safetensors", tmp_path, "drift"
-        commands.export(run, policy="best", out=place, console=console())
+        commands.export(Export(path=run, out=place), console())
     first = played(place, None)
     assert first == folder / f"{name}.mp4"
     film = first.read_bytes()

@@ -448,7 +448,7 @@ def test_another_task_is_another_run(tmp_path, stopped_copy, allow):
 def test_a_run_of_random_steps_only_is_mentioned(tmp_path, agent_steps, told):
     listener = Recorder()
     train(request(tmp_path, agent_steps=agent_steps), listener)
-    assert any("nothing will be learned: the first 30" in line for line in listener.warnings) is told
+    assert any("no updates will run: the first 30" in line for line in listener.warnings) is told
 
 
 def test_a_run_that_a_cpu_will_not_finish_is_mentioned(tmp_path):
