@@ -23,16 +23,8 @@ TABLES = ("train.csv", "episodes.csv", "eval.csv")
 SMALL = ["--agent.features", "16", "--agent.random-steps", "30", "--agent.batch-size", "4"]
 SHORT = ["--agent-steps", "80", "--log-every", "20", "--evaluation.every", "40", "--evaluation.episodes", "2"]
 # The size of a replay follows the length of a run, and a run of 40 steps should draw what one of 80 draws.
-PLACES = [
-    "--replay.capacity",
-    "100",
-    "--evaluation.environments",
-    "1",
-    "--env.image-size",
-    "36",
-    "--no-workers",
-]
-OPTIONS = [*SMALL, *SHORT, *PLACES]
+PLACES = ["--replay.capacity", "100", "--evaluation.environments", "1", "--env.image-size", "36"]
+OPTIONS = [*SMALL, *SHORT, *PLACES, "--no-workers"]
 
 
 @pytest.fixture(autouse=True)
