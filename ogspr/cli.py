@@ -39,8 +39,11 @@ def main() -> None:
 
 
 def run_program(program: str, run: Callable[[list[str]], int]) -> None:
-    """Runs what the command line asks for: exit code 0, 1 for a failure, 2 for a user's mistake, 128 + n for
-    signal n."""
+    """Runs what the command line asks for, and exits.
+
+    Exit codes: 0; 1 for a failure, 2 for a user's mistake, 3 if runs diverged, 74 if a disk is full or a file
+    system fails, 75 if another process uses the run, 128 + n for signal n.
+    """
     # What is small is still unprinted now, and Python would complain at its end about a reader that has gone.
     atexit.register(discard_lost_output)
     try:
@@ -49,10 +52,10 @@ def run_program(program: str, run: Callable[[list[str]], int]) -> None:
             sys.exit(run(sys.argv[1:]))
     except UserError as error:
         print(f"{program}: error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except (WorkerError, WorkerDied, RunsFailed) as error:
         print(f"{program}: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        sys.exit(error.exit_code if isinstance(error, RunsFailed) else 1)
     except Stopped as stopped:
         sys.exit(stopped.exit_code)
     except KeyboardInterrupt:

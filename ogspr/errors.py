@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 
 class UserError(Exception):
     """Something the user asked for cannot be done; the message says what was wrong and what to do.
 
-    The command line prints the message alone and exits with code 2.
+    The command line prints the message alone and exits with this code.
     """
+
+    exit_code = 2
+
+
+class InUse(UserError):
+    """Another process writes there: the same command may work later."""
+
+    exit_code = os.EX_TEMPFAIL
+
+
+class CannotWrite(UserError):
+    """A disk is full, or a file system fails."""
+
+    exit_code = os.EX_IOERR
 
 
 class SnapshotError(UserError):
@@ -18,7 +33,16 @@ class SnapshotError(UserError):
 
 
 class RunsFailed(Exception):
-    """Some runs could not go on; the others are done."""
+    """Some runs could not continue; the others are done.
+
+    Args:
+        message: What happened to each.
+        diverged: Whether all of them diverged: trying again cannot help.
+    """
+
+    def __init__(self, message: str, *, diverged: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = 3 if diverged else 1
 
 
 class Diverged(UserError):

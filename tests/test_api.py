@@ -74,7 +74,7 @@ def test_it_makes_the_runs_that_the_command_line_makes(tmp_path):
 
 def test_the_same_call_goes_on(tmp_path):
     room = {"capacity": 100}  # else it is that of the shorter run
-    trained(tmp_path / "in two", agent_steps=45, replay=room)
+    trained(tmp_path / "in two", agent_steps=45, replay=room, keep={"replay": "always"})
     (run,) = trained(tmp_path / "in two", replay=room)
     (at_once,) = trained(tmp_path / "at once", replay=room)
     assert run.agent_steps == 60

@@ -22,8 +22,9 @@ TASK = "tests.helpers.worlds:counter"
 TABLES = ("train.csv", "episodes.csv", "eval.csv")
 SMALL = ["--agent.features", "16", "--agent.random-steps", "30", "--agent.batch-size", "4"]
 SHORT = ["--agent-steps", "80", "--log-every", "20", "--evaluation.every", "40", "--evaluation.episodes", "2"]
+KEEP = ["--keep.replay", "always"]  # of a run that is made longer
 # The size of a replay follows the length of a run, and a run of 40 steps should draw what one of 80 draws.
-PLACES = ["--replay.capacity", "100", "--evaluation.environments", "1", "--env.image-size", "36"]
+PLACES = ["--replay.capacity", "100", "--evaluation.environments", "1", "--env.image-size", "36", *KEEP]
 OPTIONS = [*SMALL, *SHORT, *PLACES, "--no-workers"]
 
 

@@ -117,7 +117,7 @@ def _status(run: Run, random_steps: int) -> RunStatus:
     return RunStatus(
         f"seed {run.config.seed}",
         progress.agent_steps,
-        run.agent_steps,
+        run.options.agent_steps,
         progress.last_score,
         progress.best_score,
         run.trainer.latest,

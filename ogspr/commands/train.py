@@ -181,7 +181,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
                 display.line(f"stopped by a callback; {_how_to_go_on(command)}")
                 runs = announcer.runs
         if session.failed:
-            raise RunsFailed("; ".join(session.failed))
+            raise RunsFailed("; ".join(session.failed), diverged=session.all_diverged)
         if announcer.error is None:
             for run in runs:
                 display.line(f"{run.folder.path} is done: {_scores(run)}")

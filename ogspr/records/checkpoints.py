@@ -50,6 +50,10 @@ class Checkpoint:
     path: Path
     agent_steps: int
     pieces: tuple[FileStamp, ...]  # of replay, in order
+    has_replay: bool = True
+    """Whether a run can continue from it; one that is finished may have dropped its replay."""
+    finished: bool = False
+    """Whether nothing was left to do for the run."""
     damaged: tuple[Path, ...] = ()  # newer ones, which are not whole
 
     def state(self) -> dict[str, Any]:
@@ -65,8 +69,17 @@ class Checkpoints:
         self._replay = folder.replay
         self._keep = keep
 
-    def save(self, agent_steps: int, state: Saved, pieces: Sequence[FileStamp]) -> None:
-        """Writes a checkpoint; earlier ones are touched only after it is safe."""
+    def save(
+        self, agent_steps: int, state: Saved, pieces: Sequence[FileStamp] | None, *, finished: bool = False
+    ) -> None:
+        """Writes a checkpoint; earlier ones are touched only after it is safe.
+
+        Args:
+            agent_steps: Of the run so far.
+            state: All of it but what replay stores.
+            pieces: What replay stores; None drops it, with earlier checkpoints, which need it.
+            finished: Whether nothing is left to do.
+        """
         sequence = max((_sequence(path) for path in self._all()), default=0) + 1
         path = self._folder / f"{sequence:06d}-step-{agent_steps}"
         make_inner_folder(self._folder)
@@ -80,7 +93,9 @@ class Checkpoints:
                 "ogspr": __version__,
                 "agent_steps": agent_steps,
                 "state": asdict(stamp),
-                "replay": [asdict(piece) for piece in pieces],
+                "replay": [asdict(piece) for piece in pieces or ()],
+                "has_replay": pieces is not None,
+                "finished": finished,
             }
             write_json(unfinished / _MANIFEST, content)
             with user_io_errors(path):
@@ -91,7 +106,7 @@ class Checkpoints:
             remove(unfinished)
             raise
         write_json(self._folder / _NEWEST, {"name": path.name})
-        self._remove_old()
+        self._remove_old(self._keep if pieces is not None else 1)
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint:
         """The newest that is whole; says what is wrong with newer ones. A UserError where there is none."""
@@ -140,8 +155,8 @@ class Checkpoints:
     def _all(self) -> list[Path]:
         return [path for path in self._folder.glob("*-step-*") if _NAME.fullmatch(path.name)]
 
-    def _remove_old(self) -> None:
-        kept = sorted(self._all(), key=_sequence)[-self._keep :]
+    def _remove_old(self, keep: int) -> None:
+        kept = sorted(self._all(), key=_sequence)[-keep:]
         for path in self._all():
             if path not in kept:
                 unfinished = unfinished_name(path)  # so that no half of it is taken for whole
@@ -186,7 +201,13 @@ def _verified(path: Path, replay: Path | None) -> Checkpoint:
     if replay is not None:
         for piece in pieces:
             _check(replay, piece, _PIECE)
-    return Checkpoint(path, agent_steps, pieces)
+    return Checkpoint(
+        path,
+        agent_steps,
+        pieces,
+        has_replay=content.get("has_replay") is not False,
+        finished=content.get("finished") is True,
+    )
 
 
 def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:

@@ -22,8 +22,10 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from uuid import uuid4
 
-from ogspr.errors import UserError
+from ogspr.errors import CannotWrite, UserError
 
+# Of the file system, not of the place that was chosen: the same may work later, or on another machine.
+_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE)
 _UNFINISHED = re.compile(r".+\.unfinished-[0-9a-f]{8}")
 _KINDS = {
     stat.S_IFREG: "file",
@@ -41,7 +43,8 @@ def user_io_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"cannot write {path}: {reason}; choose another place or free this one.") from None
+        kind = CannotWrite if error.errno in _TROUBLE else UserError
+        raise kind(f"cannot write {path}: {reason}; choose another place or free this one.") from None
 
 
 @dataclass(frozen=True)

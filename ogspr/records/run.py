@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ogspr._version import __version__
-from ogspr.errors import UserError
+from ogspr.errors import InUse, UserError
 from ogspr.records.files import (
     check_contents,
     make_folder,
@@ -108,13 +109,16 @@ def _lock(path: Path) -> Iterator[None]:
             if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 raise BlockingIOError  # another one that ends at this moment has removed it
         except BlockingIOError:
-            raise UserError(
+            raise InUse(
                 f"{path.parent} is in use by {_holder(file)}; wait for it, end it, or choose another --out."
             ) from None
         except OSError as error:
             raise UserError(
                 f"{path} cannot be locked: {error.strerror}; choose an --out on a file system that can."
             ) from None
+        if made:
+            with contextlib.suppress(OSError):  # for people only: a full disk is no reason to refuse a lock
+                os.write(file.fileno(), f"{platform.node()} {os.getpid()}\n".encode())
         try:
             yield
         finally:
@@ -123,7 +127,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _holder(file: IO[bytes]) -> str:
-    """The process that has locked a file, where the system tells."""
+    """The process that has locked a file: where the system tells, else as it wrote there itself."""
     found = os.fstat(file.fileno())
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     with contextlib.suppress(OSError):
@@ -131,6 +135,10 @@ def _holder(file: IO[bytes]) -> str:
             words = line.split()  # 1: FLOCK ADVISORY WRITE 4294 fe:00:2277380 0 EOF
             if words[1] == "FLOCK" and words[5] == place and int(words[4]) > 0:  # 0: in another container
                 return f"process {words[4]}"
+    file.seek(0)
+    written = re.fullmatch(rb"([\w.-]{1,255}) (\d+)\n", file.read(300))
+    if written and written[1].decode() != platform.node():
+        return f"another machine (process {written[2].decode()} on {written[1].decode()}, or a later one)"
     return "another process"
 
 

@@ -151,6 +151,11 @@ class Opening:
                 f"{folder.path} is at agent step {found.agent_steps} already, and --agent-steps "
                 f"{options.agent_steps} ends before; use a larger number, or another --out."
             )
+        if found is not None and not found.has_replay and found.agent_steps < options.agent_steps:
+            raise UserError(
+                f"{folder.path} was done at agent step {found.agent_steps} and dropped its replay, so it "
+                "cannot be made longer; use another --out. --keep.replay always keeps it."
+            )
         state = found.state() if found else None
         with _fitting(found):
             records = self._records(folder, config, learner.spec, state)
@@ -168,9 +173,7 @@ class Opening:
         )
         trainer = Trainer(learner, train_env, evaluator, records, schedule, self._watch)
         replay_store = ReplayStore(folder.replay, found.pieces if found else ())
-        run = Run(
-            config, folder, learner, trainer, records, checkpoints, replay_store, options.agent_steps, found
-        )
+        run = Run(config, folder, learner, trainer, records, checkpoints, replay_store, options, found)
         with _fitting(found):
             if state is None:
                 trainer.start()
@@ -253,13 +256,13 @@ class Opening:
                 yield ResilientEnvironment(build, self._listener.warning)
 
     def _settings(self, spec: EnvSpec, stored: Sequence[RunConfig | None]) -> LearnerSettings:
-        """Replay stays as large, and where it was, when a run began."""
+        """Replay stays as large, and where it was, when runs began; seeds that begin later take the same."""
         options = self._request.options
         config: AgentConfig = options.agent
         begun = [run for run in stored if run is not None]
         kept = {(run.capacity, run.place) for run in begun}
-        if len(kept) > 1 or (kept and len(begun) < len(stored)):
-            raise UserError("these runs were begun with different replays; go on with each by itself.")
+        if len(kept) > 1:
+            raise UserError("these runs were started with different replays; resume each by itself.")
         capacity, place = kept.pop() if kept else (self._capacity(spec), options.replay.place)
         longer = begun and options.agent_steps > begun[0].options["agent_steps"]
         if longer and capacity < self._capacity(spec):

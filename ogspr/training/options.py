@@ -107,6 +107,8 @@ class KeepOptions:
     """Minutes between two checkpoints; there is one at the start, at the end and at Ctrl-C, too."""
     checkpoints: int = 2
     """Checkpoints that are kept."""
+    replay: Literal["until-done", "always"] = "until-done"
+    """until-done: a finished run drops its replay, 10 GB on DeepMind Control, and cannot be made longer."""
     tensorboard: bool = True
     """Write TensorBoard files."""
     wandb: str | None = None

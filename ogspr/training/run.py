@@ -102,13 +102,14 @@ class Run:
     records: RunRecords
     checkpoints: Checkpoints
     replay_store: ReplayStore
-    agent_steps: int  # in all
+    options: TrainOptions[Any]
     found: Checkpoint | None  # from which it resumes
     logged: dict[str, float] = field(default_factory=dict)  # the last row of the log that is in system.csv
 
-    def save(self) -> None:
-        """A checkpoint of the state between two rounds."""
-        pieces = self.replay_store.extend(self.learner)
+    def save(self, *, last: bool = False) -> None:
+        """A checkpoint of the state between two rounds; the last one of a run may drop its replay."""
+        drop = last and self.options.keep.replay == "until-done"
+        pieces = None if drop else self.replay_store.extend(self.learner)
         state: dict[str, Any] = {
             "learner": as_arrays(self.learner.state_dict()),
             "replay": as_arrays(self.learner.replay_state_dict()),
@@ -116,7 +117,7 @@ class Run:
             "generators": generator_states(),
             "records": self.records.state_dict(),
         }
-        self.checkpoints.save(self.trainer.progress.agent_steps, state, pieces)
+        self.checkpoints.save(self.trainer.progress.agent_steps, state, pieces, finished=last)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """What `save` has saved, into a run in which nothing has happened yet."""

@@ -35,6 +35,7 @@ class Session:
         self._device = resolve_device(request.options.compute.device, option="--compute.device")
         self._execution = _execution(request.options, self._device)
         self.failed: list[str] = []  # runs that could not continue
+        self.all_diverged = True  # those that failed
         self._watch = watch or Stopwatch()  # of all runs: they share a thread
         self._began = time.monotonic()
 
@@ -56,6 +57,9 @@ class Session:
 
     def _train(self, runs: list[Run]) -> None:
         active = [run for run in runs if not run.trainer.finished]
+        for run in runs:
+            if run.trainer.finished and not (run.found and run.found.finished):  # stopped just before its end
+                self._run_guarded(run, partial(run.save, last=True))
         clock = _Clock(60.0 * self._request.options.keep.checkpoint_minutes)
         while active:
             self._rehearse(active)
@@ -71,7 +75,7 @@ class Session:
             finished = [run for run in active if run.trainer.finished]
             active = [run for run in active if run not in finished]
             for run in finished:
-                self._run_guarded(run, run.save)
+                self._run_guarded(run, partial(run.save, last=True))
 
     def _rehearse(self, runs: Sequence[Run]) -> None:
         """Compiling takes a minute on a GPU: too long to let somebody wait who wants to stop."""
@@ -134,6 +138,7 @@ class Session:
 
     def _give_up(self, run: Run, error: Exception, advice: str) -> None:
         self.failed.append(f"seed {run.config.seed}: {error}")
+        self.all_diverged = self.all_diverged and isinstance(error, Diverged)
         self._listener.warning(f"{run.folder.path} stopped: {error} {advice}")
 
 

@@ -296,7 +296,7 @@ def test_a_second_process_is_refused_with_the_first_ones_number(settings, tmp_pa
     process = start(command(settings, tmp_path))
     wait_for((tmp_path / "seed-0" / "config.json").exists, process)
     code, output = finish_here(arguments(settings, tmp_path))
-    assert code == 2
+    assert code == 75
     assert f"is in use by process {process.pid}" in output
     assert len(output.splitlines()) == 1
     process.kill()
@@ -310,7 +310,7 @@ def small_files_only() -> None:
 
 def test_a_disk_that_fills_up_stops_the_run_and_harms_nothing(settings, assert_continues, tmp_path):
     code, output = finish(start(command(settings, tmp_path), preexec_fn=small_files_only))
-    assert code == 2
+    assert code == 74
     assert "cannot write" in output and "File too large" in output
     assert "Traceback" not in output
     assert not list(tmp_path.rglob("*unfinished*"))
@@ -326,7 +326,7 @@ def tiny_disk(tmp_path):
 
 def test_a_full_disk_stops_the_run_and_can_be_made_larger(settings, assert_continues, tiny_disk):
     code, output = finish(start(command(settings, tiny_disk)))
-    assert code == 2
+    assert code == 74
     assert "No space left on device" in output and "Traceback" not in output
     subprocess.run(["mount", "-o", "remount,size=50m", str(tiny_disk)], check=True)
     assert_continues(tiny_disk)

@@ -405,8 +405,11 @@ def test_where_one_of_several_is_in_use_none_is_changed(both_killed):
         assert_refused(both_killed, "in use", seeds=(0, 7))
 
 
-def test_a_new_seed_beside_old_ones_leaves_no_folder(both_killed):
-    assert_refused(both_killed, "go on with each by itself", seeds=(0, 7, 8))
+def test_runs_with_different_replays_are_refused_together(both_killed):
+    config = both_killed / "seed-7" / "config.json"
+    content = json.loads(config.read_text())
+    config.write_text(json.dumps(content | {"capacity": content["capacity"] + 1}))
+    assert_refused(both_killed, "resume each by itself", seeds=(0, 7, 8))
     assert not (both_killed / "seed-8").exists()
 
 

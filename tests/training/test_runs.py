@@ -25,7 +25,8 @@ from ogspr.training import opening
 from ogspr.training.options import EvaluationOptions, KeepOptions, ReplayOptions
 from ogspr.training.policy_file import load_policy
 from ogspr.training.presets import preset_options
-from ogspr.training.saved_run import read_config
+from ogspr.training.run import Run
+from ogspr.training.saved_run import open_run, read_config
 from ogspr.training.signals import Stopped, StopRequest
 from tests.training.runs import (
     TABLES,
@@ -185,8 +186,51 @@ def test_seeds_side_by_side_equal_each_alone(unbroken, tmp_path):
     assert rows[0] != rows[1]
 
 
+KEEP_REPLAY = KeepOptions(checkpoint_minutes=100.0, replay="always")
+
+
+def test_a_finished_run_drops_its_replay_and_cannot_be_made_longer(tmp_path):
+    wanted = request(tmp_path)
+    train(wanted)
+    (run,) = wanted.folders
+    assert list((run / "replay").iterdir()) == []
+    (checkpoint,) = (run / "checkpoints").glob("*-step-*")
+    assert json.loads((checkpoint / "manifest.json").read_text())["finished"]
+    assert open_run(run, print).finished
+    shutil.rmtree(run / "tensorboard")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="dropped its replay, so it cannot be made longer"):
+        train(request(tmp_path, agent_steps=200))
+    train(wanted)  # is complete, and stays so
+    shutil.rmtree(run / "tensorboard")
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert after.keys() == before.keys()
+    assert {path.name for path in before if before[path] != after[path]} <= {"manifest.json", "config.json"}
+
+
+def test_a_run_stopped_between_its_end_and_its_last_checkpoint_is_finished_by_the_next(tmp_path, monkeypatch):
+    wanted = request(tmp_path)
+    with monkeypatch.context() as patched:
+        save = Run.save
+        patched.setattr(Run, "save", lambda run, **_: save(run))
+        train(wanted)
+    train(wanted)
+    assert list((wanted.folders[0] / "replay").iterdir()) == []
+
+
+def test_a_seed_that_had_not_begun_takes_the_replay_of_the_others(tmp_path):
+    """As after kill -9 between the first and the last seed's folder."""
+    train(request(tmp_path / "all", seeds=(1, 2), agent_steps=60))
+    train(request(tmp_path / "some", seeds=(1,), agent_steps=60))
+    train(request(tmp_path / "some", seeds=(1, 2), agent_steps=60))
+    for seed in (1, 2):
+        for name in TABLES:
+            rows = (tmp_path / "all" / f"seed-{seed}" / name).read_bytes()
+            assert (tmp_path / "some" / f"seed-{seed}" / name).read_bytes() == rows
+
+
 def test_a_finished_run_can_be_made_longer(tmp_path):
-    train(request(tmp_path / "longer"))
+    train(request(tmp_path / "longer", keep=KEEP_REPLAY))
     train(request(tmp_path / "longer", agent_steps=200))
     # The room for the whole run was decided when it began.
     capacity = read_config(RunFolder(tmp_path / "longer" / "seed-0")).capacity
@@ -229,7 +273,7 @@ def test_a_run_that_is_stopped_in_its_last_evaluation_begins_it_again(tmp_path, 
 
 
 def test_a_run_that_is_made_longer_has_been_evaluated_at_its_old_end(tmp_path):
-    train(request(tmp_path, agent_steps=60, evaluation=LAST_IS_LONG))
+    train(request(tmp_path, agent_steps=60, evaluation=LAST_IS_LONG, keep=KEEP_REPLAY))
     train(request(tmp_path, agent_steps=120, evaluation=LAST_IS_LONG))
     assert episodes_by_step(tmp_path / "seed-0") == {0: 3, 50: 3, 60: 9, 100: 3, 120: 9}
     run = read_run(tmp_path / "seed-0")
@@ -271,7 +315,7 @@ def test_room_in_replay_is_mentioned_only_where_it_is_short(tmp_path, stopped_co
     stopped_copy(40)  # of a run of 150 steps
     for agent_steps, told in ((90, 0), (140, 0), (400, 1)):
         listener = Recorder()
-        train(request(tmp_path, agent_steps=agent_steps), listener)
+        train(request(tmp_path, agent_steps=agent_steps, keep=KEEP_REPLAY), listener)
         assert len(listener.warnings) == told
 
 

@@ -22,7 +22,7 @@ class StopsLastEvaluation(Listener):
 
     def round(self, runs) -> None:
         (run,) = runs
-        if run.trainer.progress.agent_steps == run.agent_steps and run.trainer.evaluating:
+        if run.trainer.progress.agent_steps == run.options.agent_steps and run.trainer.evaluating:
             self.stop.rounds = 0
 
 
@@ -30,7 +30,7 @@ class StopsLastEvaluation(Listener):
 def finished_run(tmp_path_factory):
     """Stopped once, so that it has a checkpoint from before its last one."""
     folder = tmp_path_factory.mktemp("run")
-    wanted = request(folder, keep=KeepOptions(checkpoint_minutes=100.0, checkpoints=5))
+    wanted = request(folder, keep=KeepOptions(checkpoint_minutes=100.0, checkpoints=5, replay="always"))
     with pytest.raises(Stopped):
         train(wanted, stop=StopAfter(60))
     train(wanted)
