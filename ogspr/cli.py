@@ -76,7 +76,7 @@ def _dispatch(arguments: list[str]) -> int:
             "`ogspr bench` has moved: run `python -m benchmarks` in a checkout of the source, or "
             "`ogspr doctor --speed` to see how fast training is on this machine."
         )
-    from ogspr.commands.declared import COMMANDS, Command
+    from ogspr.commands.declared import COMMANDS, SWEEP, Command
 
     method = _value_of("--method", arguments)
     if method is not None and hasattr(COMMANDS.get(arguments[0]), "method"):
@@ -86,9 +86,15 @@ def _dispatch(arguments: list[str]) -> int:
         register(own_method(method))  # before all other words: presets and options depend on it
     if arguments[:1] == ["train"]:
         return _train_command(arguments[1:]).run(make_console())
-    # Only its name is needed here; which options it has depends on the preset.
-    train = make_dataclass("Train", (), namespace={"__doc__": COMMANDS["train"].__doc__})
-    command: Command = run_subcommand(_PROGRAM, _DESCRIPTION, COMMANDS | {"train": train}, arguments)
+    if arguments[:1] == ["sweep"]:
+        from ogspr.commands import sweep
+
+        chosen: Command = run_subcommand(f"{_PROGRAM} sweep", sweep.ABOUT, sweep.COMMANDS, arguments[1:])
+        return chosen.run(make_console())
+    # Only their names are needed here; which options they have depends on what comes behind.
+    named = {"train": COMMANDS["train"].__doc__, "sweep": SWEEP}
+    later = {name: make_dataclass(name, (), namespace={"__doc__": about}) for name, about in named.items()}
+    command: Command = run_subcommand(_PROGRAM, _DESCRIPTION, COMMANDS | later, arguments)
     return command.run(make_console())
 
 

@@ -269,3 +269,4 @@ COMMANDS: dict[str, type[Command]] = {
     "watch": Watch,
     "probe": Probe,
 }
+SWEEP = "Run a whole grid of tasks, methods and seeds, here or on a cluster; resume it, watch it, stop it."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,7 @@ from ogspr.records.files import (
     FileStamp,
     fsync_folder,
     make_inner_folder,
+    read_file,
     remove,
     stamp_of,
     unfinished_name,
@@ -227,3 +229,24 @@ def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:
 
 def _sequence(path: Path) -> int:
     return int(path.name[:6])
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far the checkpoints of a run are."""
+
+    agent_steps: int = 0
+    finished: bool = False
+
+
+def progress_of(run: Path) -> RunProgress:
+    """Of the newest checkpoint, by its manifest alone; nothing is verified, and nothing is an error."""
+    folder = run / "checkpoints"
+    try:
+        name = json.loads(read_file(folder / _NEWEST))["name"]
+        if not _NAME.fullmatch(name):
+            return RunProgress()
+        content = json.loads(read_file(folder / name / _MANIFEST))
+        return RunProgress(int(content["agent_steps"]), content.get("finished") is True)
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        return RunProgress()
