@@ -6,6 +6,7 @@ This is everything an update needs besides equations, once for all methods.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -334,11 +335,17 @@ class ClippedAdamW:
                 )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Moments by parameter name, and step counts: views, not copies. Learning rates are settings."""
-        state: dict[str, Tensor] = {}
-        for vector in self._vectors:
-            state |= vector.state()
-        return state
+        """Moments by parameter name, and step counts: views, not copies. Learning rates are settings.
+
+        A name that several groups have begins with the number of its group.
+        """
+        states = [vector.state() for vector in self._vectors]
+        uses = Counter(name for state in states for name in state)
+        return {
+            name if uses[name] == 1 else f"{number}.{name}": tensor
+            for number, state in enumerate(states)
+            for name, tensor in state.items()
+        }
 
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:
