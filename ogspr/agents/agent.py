@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.acting import ActBuffers, FrozenPolicy, FrozenRepresentation, initial_carry, named_weights
-from ogspr.agents.learning import Learning
+from ogspr.agents.learning import Learning, check_updates, require_unique
 from ogspr.agents.methods import method_of
 from ogspr.agents.metrics import FailedUpdate, SkippedUpdates
 from ogspr.agents.modules import copy_state, parameter_count
 from ogspr.agents.protocol import Accelerator, AgentConfig, Method, Procedure, State, Step, WindowSource
 from ogspr.device import Device
 from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
-
-Parts = Mapping[str, Mapping[str, Tensor]]  # tensors by part and name
 
 
 class Rngs:
@@ -62,6 +60,7 @@ class Agent:
             torch.manual_seed(seed)
             self.method: Method = factories.method(config, spec, device.torch, accelerator)
         kinds = self.method.updates
+        check_updates(kinds, config.longest_horizon)
         self.learning = {
             kind: Learning(update, f"{kind}_" if len(kinds) > 1 else "", self._rngs.learning, accelerator)
             for kind, update in kinds.items()
@@ -70,6 +69,7 @@ class Agent:
         self._buffers: dict[tuple[tuple[int, ...], bool], ActBuffers] = {}
         self._replay: WindowSource | None = None
         self._steps: dict[str, Step] = {}
+        self._refuse_repeated_names()
 
     @property
     def parameter_count(self) -> int:
@@ -180,7 +180,7 @@ class Agent:
         """An update with everything it changes."""
 
         def changes() -> list[Tensor]:
-            ours = [tensor for part in self._parts().values() for tensor in part.values()]
+            ours = [tensor for _, tensor in self._tensors()]
             arrived = [learning.skipped.arrived for learning in self.learning.values()]
             return [*ours, *arrived, *replay.changed_by_updates()]
 
@@ -229,11 +229,7 @@ class Agent:
             "updates": self.updates,
             "act_rng": self._rngs.acting.bit_generator.state,
             "generator": self._rngs.learning.get_state(),
-            "tensors": {
-                f"{part}.{name}": tensor
-                for part, tensors in self._parts().items()
-                for name, tensor in tensors.items()
-            },
+            "tensors": dict(self._tensors()),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -255,12 +251,22 @@ class Agent:
         for each in self._skipped:
             each.update_host()
 
-    def _parts(self) -> Parts:
-        """The tensors that decide what comes next, by part and name."""
-        parts = dict(self.method.tensors())
-        for learning in self.learning.values():
-            parts |= learning.tensors()
-        return parts | ({"carry": self._carry} if self._carry else {})
+    def _tensors(self) -> list[tuple[str, Tensor]]:
+        """Those that decide what comes next, by part and name."""
+        learning = [each.tensors() for each in self.learning.values()]
+        carry = {"carry": self._carry} if self._carry else {}
+        return [
+            (f"{part}.{name}", tensor)
+            for parts in (self.method.tensors(), *learning, carry)
+            for part, tensors in parts.items()
+            for name, tensor in tensors.items()
+        ]
+
+    def _refuse_repeated_names(self) -> None:
+        """A ValueError where one name stands for two things, of which only one would be saved or logged."""
+        require_unique("tensors in the saved state", [name for name, _ in self._tensors()])
+        numbers = [name for learning in self.learning.values() for name in learning.logged]
+        require_unique("numbers in the log", [*numbers, "failed_updates"])
 
 
 def make_policy(

@@ -74,6 +74,43 @@ def _count(kind: Kind) -> int:
 # --- updates ------------------------------------------------------------------------------------------
 
 
+def check_updates(updates: Mapping[str, Update], longest_horizon: int) -> None:
+    """Refuses, before training begins, what would go wrong late or in silence.
+
+    A parameter of two optimisers moves into the vector of the last one, and all others train a copy: a
+    ValueError. A UserError where replay is not made for windows as long as those that are drawn.
+    """
+    require_unique_parameters(updates)
+    for kind, update in updates.items():
+        for name, draw in update.draws.items():
+            if draw.horizon > longest_horizon:
+                raise UserError(
+                    f"the update '{kind}' draws windows '{name}' of {draw.horizon} steps, and the longest "
+                    f"horizon of the configuration is {longest_horizon}; raise it, or predict fewer steps."
+                )
+
+
+def require_unique_parameters(updates: Mapping[str, Update]) -> None:
+    """ValueError if something is trained twice, by whatever names."""
+    trained_as: dict[nn.Parameter, str] = {}
+    for kind, update in updates.items():
+        for name, trained in update.trains.items():
+            for group in trained.groups:
+                for own, parameter in group.named.items():
+                    place = f"{own} of '{name}' in '{kind}'"
+                    if parameter in trained_as:
+                        raise ValueError(
+                            f"a parameter is trained twice: {trained_as[parameter]}, and {place}"
+                        )
+                    trained_as[parameter] = place
+
+
+def require_unique(what: str, names: Sequence[str]) -> None:
+    """ValueError if a name occurs twice."""
+    if repeated := sorted(name for name, uses in Counter(names).items() if uses > 1):
+        raise ValueError(f"names of {what} that occur twice: {', '.join(repeated)}; choose others")
+
+
 class Gradients(NamedTuple):
     """The gradients of one update, by what is trained: a vector for each group, and the norm of all."""
 
@@ -127,11 +164,14 @@ class Learning:
         watched = [f"{term}_loss" for term in update.weights]
         watched += [f"{update.total}_loss"] if update.total else []
         watched += [f"{name}_gradient_norm" for name in update.trains]
-        self.means = RunningMeans([*watched, *update.numbers], device)
+        numbers = [*watched, *update.numbers]
+        self.means = RunningMeans(numbers, device)
         self.skipped = SkippedUpdates(
             watched, {name: draw.batch for name, draw in update.draws.items()}, device
         )
         self.representations = RepresentationStats(update.features, batch, device)
+        self.logged = [*numbers, *self.representations.names]
+        """Names of all numbers in the log."""
         self._sampler = Sampler(update, generator, accelerator.function(arranged))
         self._has_nonfinite = accelerator.function(has_nonfinite)
 
@@ -183,6 +223,10 @@ class Learning:
         losses = self.update.losses(windows, noise)
         if losses.terms.keys() != self._weights.keys():
             raise ValueError(f"expected losses {sorted(self._weights)}, got {sorted(losses.terms)}")
+        if unknown := losses.factors.keys() - self._weights.keys():
+            raise ValueError(
+                f"there are factors for {sorted(unknown)}, the losses are {sorted(self._weights)}"
+            )
         return windows, noise, losses  # the noise, too: the backward pass reads it
 
     def _backward(

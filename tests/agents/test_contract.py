@@ -1,6 +1,7 @@
 """The contract from a method's side: a tiny one with two kinds of updates and a memory, driven like all."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ class TinyConfig:
     draws: dict = field(default_factory=lambda: {"first": Draw(4, 2), "second": Draw(5, 1)})
     weights: dict = field(default_factory=lambda: {"pull": 2.0})
     numbers: tuple = ("mean",)
+    change: Callable = lambda updates: updates  # what is wrong with the updates that it declares
 
 
 class ChanceNoise(NamedTuple):
@@ -61,6 +63,7 @@ class Tiny:
             "reward": self._update("reward", ()),
             "chance": self._update("chance", ChanceNoise(Normal((3,)))),
         }
+        self.updates |= config.change(self.updates)
 
     @property
     def learned(self):
@@ -78,7 +81,7 @@ class Tiny:
             self.asked.append((updates, agent_steps, replay, kind, self.network.reward.item()))
 
     def report(self, means, updates):
-        return {"pulled_together": means["pull_loss"] + updates}
+        return {"pulled_together": means["reward_pull_loss"] + updates}
 
     def influence(self, replay, updates):  # noqa: ARG002
         return {}
@@ -89,15 +92,16 @@ class Tiny:
         def losses(windows, noise):
             goal = noise.normals.mean() if noise else windows["first"].rewards.mean()
             priorities = {"second": windows["second"].rewards.abs().sum(1)} if kind == "reward" else {}
-            return Losses({"pull": (parameter - goal).square()}, {"mean": goal}, {}, priorities, kept=goal)
+            pull = {f"{kind}_pull": (parameter - goal).square()}
+            return Losses(pull, {f"{kind}_mean": goal}, {}, priorities, kept=goal)
 
         return Update(
             draws=self.config.draws,
             noise=noise,
             losses=losses,
             trains={kind: Trained([Group({kind: parameter}, RATES[kind])])},
-            weights=self.config.weights,
-            numbers=self.config.numbers,
+            weights={f"{kind}_{name}": weight for name, weight in self.config.weights.items()},
+            numbers=[f"{kind}_{name}" for name in self.config.numbers],
             total=kind,
             after=self._after,
         )
@@ -206,10 +210,11 @@ def test_what_all_kinds_record_is_one_log():
     agent, replay = tiny(kinds=(("reward",), ("chance",))), filled_replay(SPEC)
     agent.update(replay, 1)
     metrics = agent.metrics()
+    each = ("pull_loss", "mean", "loss", "gradient_norm")
     assert metrics.keys() == {
-        "pull_loss", "mean", "reward_loss", "reward_gradient_norm", "chance_loss", "chance_gradient_norm",
-        "pulled_together", "failed_updates",
-    }  # fmt: skip
+        *(f"{kind}_{name}" for kind in RATES for name in each),
+        *("pulled_together", "failed_updates"),
+    }
     assert np.isfinite([metrics["reward_loss"], metrics["reward_gradient_norm"]]).all()
     assert np.isnan([metrics["chance_loss"], metrics["chance_gradient_norm"]]).all()
     goal = float(agent.method.afters[0][2])
@@ -223,7 +228,7 @@ def test_failures_of_all_kinds_are_one_count():
     agent.update(replay, 1)  # two fail, and one of the other kind does not
     assert (agent.failures_in_a_row, agent.failed_updates) == (2, 2)
     failure = agent.last_failure()
-    assert {"reward_loss", "pull_loss"} <= failure.numbers.keys()
+    assert {"reward_loss", "reward_pull_loss"} <= failure.numbers.keys()
     assert "chance_loss" not in failure.numbers
     assert [len(failure.starts[name]) for name in ("first", "second")] == [4, 5]
     agent.forget_failures()
@@ -237,7 +242,7 @@ def test_failures_of_all_kinds_are_one_count():
 def test_weights_are_those_of_the_terms(weights):
     agent, replay = tiny(weights=weights), filled_replay(SPEC)
     before = snapshot(agent)
-    with pytest.raises(ValueError, match=r"expected losses \[.*\], got \['pull'\]"):
+    with pytest.raises(ValueError, match=r"expected losses \[.*\], got \['reward_pull'\]"):
         agent.update(replay, 1)
     assert not differing(before, snapshot(agent))
 
@@ -246,6 +251,91 @@ def test_weights_are_those_of_the_terms(weights):
 def test_numbers_are_those_that_were_declared(numbers):
     with pytest.raises(ValueError, match="expected numbers"):
         tiny(numbers=numbers).update(filled_replay(SPEC), 1)
+
+
+def test_factors_are_those_of_terms():
+    def misspelt(updates):
+        losses = updates["reward"].losses
+        wrong = lambda *given: losses(*given)._replace(factors={"reward_pul": torch.ones(())})  # noqa: E731
+        return {"reward": replace(updates["reward"], losses=wrong)}
+
+    with pytest.raises(ValueError, match=r"factors for \['reward_pul'\]"):
+        tiny(change=misspelt).update(filled_replay(SPEC), 1)
+
+
+def changed(kind, **changes):
+    """What makes one kind of update another one; values are functions of all updates as they were."""
+    return lambda updates: {kind: replace(updates[kind], **{n: f(updates) for n, f in changes.items()})}
+
+
+def trained(*parameters):
+    return Trained([Group({f"p{i}": parameter}, 0.1) for i, parameter in enumerate(parameters)])
+
+
+def parameter_of(updates, kind):
+    return updates[kind].trains[kind].groups[0].named[kind]
+
+
+TWICE = {
+    "by two kinds": lambda updates: {"chance": trained(parameter_of(updates, "reward"))},
+    "by two optimisers": lambda updates: {
+        name: trained(parameter_of(updates, "chance")) for name in ("one", "two")
+    },
+    "in two groups": lambda updates: {"chance": trained(*[parameter_of(updates, "chance")] * 2)},
+}
+
+
+@pytest.mark.parametrize("trains", TWICE.values(), ids=TWICE)
+def test_nothing_is_trained_twice(trains):
+    with pytest.raises(ValueError, match=r"trained twice: .* in '(reward|chance)', and p. of .* in 'chance'"):
+        tiny(change=changed("chance", trains=trains))
+
+
+def optimiser_named(name):
+    return lambda updates: {name: updates["chance"].trains["chance"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "repeated"),
+    [
+        ({"trains": optimiser_named("reward")}, "reward_gradient_norm"),
+        ({"trains": optimiser_named("hidden")}, "hidden_optimiser.steps.chance"),  # as the method has one
+        ({"weights": lambda _: {"reward_pull": 1.0}}, "reward_pull_loss"),
+        ({"numbers": lambda _: ["reward_mean"]}, "reward_mean"),
+        ({"numbers": lambda _: ["failed_updates"]}, "failed_updates"),
+        ({"numbers": lambda _: ["chance_gradient_norm"]}, "chance_gradient_norm"),
+        ({"total": lambda _: "chance_pull"}, "chance_pull_loss"),
+        ({"features": lambda _: {"x": 2}, "numbers": lambda _: ["x_dead_share"]}, "x_dead_share"),
+    ],
+)
+def test_a_name_stands_for_one_thing(changes, repeated, monkeypatch):
+    known = Tiny.tensors
+    monkeypatch.setattr(
+        Tiny, "tensors", lambda self: known(self) | {"hidden_optimiser": {"steps.chance": self.count}}
+    )
+    with pytest.raises(ValueError, match=f"occur twice: {repeated};"):
+        tiny(change=changed("chance", **changes))
+
+
+def test_each_kind_of_update_may_have_features():
+    def watching(*names):
+        return lambda updates: {
+            kind: replace(update, features={name: 2})
+            for (kind, update), name in zip(updates.items(), names, strict=True)
+        }
+
+    tensors = tiny(change=watching("x", "y")).state_dict()["tensors"]
+    assert {"features.x", "features.y"} <= tensors.keys()
+    with pytest.raises(ValueError, match=r"occur twice: features.x;"):
+        tiny(change=watching("x", "x"))
+
+
+@pytest.mark.parametrize("across_episodes", [False, True])
+def test_windows_are_no_longer_than_replay_is_made_for(across_episodes):
+    draws = {"first": Draw(4, 2), "second": Draw(5, 4, across_episodes=across_episodes)}
+    with pytest.raises(UserError, match=r"'second' of 4 steps, and the longest horizon .* is 3"):
+        tiny(draws=draws)
+    tiny(draws=draws, longest_horizon=4)
 
 
 def test_what_follows_the_optimisers_is_told_whether_the_update_counts():
