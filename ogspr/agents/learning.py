@@ -249,7 +249,7 @@ class Learning:
         numbers = self._numbers(losses, gradients)
         skip = self._has_nonfinite(tuple(numbers.values()))
         branches: dict[str, Callable[[], None]] = {
-            "optimise": partial(self._optimise, losses, gradients, skip),
+            "optimise": partial(self._optimise, gradients, skip),
             "record": partial(self._record, windows, losses, numbers, skip),
         }
         if losses.priorities:
@@ -257,6 +257,8 @@ class Learning:
         self._branches(branches)
         if not losses.priorities:
             replay.finish_drawing()
+        if self.update.after is not None:  # beside no branch: it may change what another one reads
+            self.update.after(losses, skip)
 
     def _weights_of(self, losses: Losses) -> dict[str, Tensor]:
         factors = losses.factors
@@ -272,11 +274,9 @@ class Learning:
             numbers[f"{self.update.total}_loss"] = total
         return numbers | {f"{name}_gradient_norm": norm for name, norm in gradients.norms.items()}
 
-    def _optimise(self, losses: Losses, gradients: Gradients, skip: Tensor) -> None:
+    def _optimise(self, gradients: Gradients, skip: Tensor) -> None:
         for name, optimiser in self.optimisers.items():
             optimiser.step(gradients.vectors[name], gradients.norms[name], skip)
-        if self.update.after is not None:
-            self.update.after(losses, skip)
 
     def _record(self, windows: Windows, losses: Losses, numbers: dict[str, Tensor], skip: Tensor) -> None:
         self.skipped.observe(skip, numbers, {name: window.starts for name, window in windows.items()})

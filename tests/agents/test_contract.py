@@ -352,6 +352,27 @@ def test_what_follows_the_optimisers_is_told_whether_the_update_counts():
     assert agent.method.count == 2
 
 
+def test_what_is_logged_is_not_changed_while_it_is_read():
+    """`after` moves a tensor that is logged: the log has it as the losses saw it."""
+    agent = tiny(kinds=(("reward",),) * 2, change=lambda updates: {"reward": logging_the_count(updates)})
+    replay = filled_replay(SPEC)
+    for _ in range(3):
+        agent.update(replay, 1)
+    assert agent.metrics()["count"] == 1  # the mean of 0, 1 and 2
+    assert agent.method.count == 3
+
+
+def logging_the_count(updates):
+    update = updates["reward"]
+    method = update.after.__self__
+
+    def losses(windows, noise):
+        found = update.losses(windows, noise)
+        return found._replace(numbers={**found.numbers, "count": method.count})
+
+    return replace(update, losses=losses, numbers=[*update.numbers, "count"])
+
+
 def short_episodes(count):
     """A replay of so many episodes of one step, all of them truncated."""
     replay = filled_replay(SPEC, rounds=0)
