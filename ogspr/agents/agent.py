@@ -66,6 +66,7 @@ class Agent:
             for kind, update in kinds.items()
         }
         self._carry = initial_carry(self.method.actor, 1, device)
+        self._first_untold = False  # an episode began in a random step, and the actor was not asked since
         self._buffers: dict[tuple[tuple[int, ...], bool], ActBuffers] = {}
         self._replay: WindowSource | None = None
         self._steps: dict[str, Step] = {}
@@ -87,12 +88,16 @@ class Agent:
 
         Args:
             image: One observation (C, H, W), or one for each of N environments (N, C, H, W).
-            first: Whether an episode begins with it. What the agent remembers is that of one environment.
+            first: Whether an episode begins with it.
             agent_steps: Steps made before this one.
-            explore: With exploration noise, and uniformly random during the first steps.
+            explore: With exploration noise, and uniformly random during the first steps. What an agent
+                remembers while it explores is that of one environment, and is saved. Looks without
+                exploration have memories of their own, one for each number of environments, which are not.
         """
         images = image if image.ndim == 4 else image[None]
         one = image.ndim == 3
+        if explore and self._carry:
+            first = self._told_first(np.broadcast_to(first, len(images)), agent_steps)
         if explore and agent_steps < self.method.random_steps:
             random = np.stack([self._spec.sample(self._rngs.acting) for _ in images])
             return lambda: random[0] if one else random
@@ -100,8 +105,7 @@ class Agent:
         actor.at_step(agent_steps)
         key = (images.shape, explore)
         if key not in self._buffers:
-            alone = len(images) == 1
-            carry = self._carry if alone else initial_carry(actor, len(images), self._device)
+            carry = self._carry if explore else initial_carry(actor, len(images), self._device)
             self._buffers[key] = ActBuffers(
                 actor,
                 images.shape,
@@ -117,6 +121,14 @@ class Agent:
             return actions[0] if one else actions
 
         return answer
+
+    def _told_first(self, first: BoolArray, agent_steps: int) -> BoolArray:
+        """Where an episode begins, as an actor with a memory is told: late, if it began in random steps."""
+        if len(first) > 1:
+            raise ValueError("an agent that remembers earlier steps explores one environment at a time")
+        told = first | self._first_untold
+        self._first_untold = bool(told) and agent_steps < self.method.random_steps
+        return told
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""
@@ -230,6 +242,7 @@ class Agent:
             "act_rng": self._rngs.acting.bit_generator.state,
             "generator": self._rngs.learning.get_state(),
             "tensors": dict(self._tensors()),
+            **({"first_untold": self._first_untold} if self._carry else {}),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -248,6 +261,7 @@ class Agent:
         self._rngs.acting.bit_generator.state = acting.bit_generator.state
         self._rngs.learning.set_state(learning.get_state())
         self.updates = updates
+        self._first_untold = bool(state.get("first_untold"))
         for each in self._skipped:
             each.update_host()
 

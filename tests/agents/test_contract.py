@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from ogspr.agents.acting import FrozenPolicy
 from ogspr.agents.actor_critic import Continuous
 from ogspr.agents.agent import make_policy
 from ogspr.agents.methods import Factories, MethodEntry, register
-from ogspr.agents.protocol import Group, Losses, Normal, Trained, Update
+from ogspr.agents.protocol import Group, Losses, Normal, Shifts, Trained, Uniform, Update
 from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.training.graph import _undone
@@ -404,8 +405,14 @@ def test_what_an_actor_remembers_goes_from_step_to_step_and_begins_anew_with_an_
     agent = tiny()
     firsts = (False, False, True, False, False, True, True)
     assert [acted(agent, first) for first in firsts] == [1, 2, 1, 2, 3, 1, 1]
-    assert [acted(agent, False, explore=explore) for explore in (True, False, True)] == [2, 3, 4]
-    assert agent.method.actor.at_steps == [LATE] * 10
+    assert agent.method.actor.at_steps == [LATE] * 7
+
+
+def test_a_look_without_exploration_has_a_memory_of_its_own():
+    agent = tiny()
+    explores = (True, True, False, True, False)
+    assert [acted(agent, False, explore=explore) for explore in explores] == [1, 2, 1, 3, 2]
+    assert agent.state_dict()["tensors"]["carry.steps"].tolist() == [[3.0]]
 
 
 def test_exploration_is_given_its_noise_and_the_random_steps_ask_nobody():
@@ -419,7 +426,90 @@ def test_exploration_is_given_its_noise_and_the_random_steps_ask_nobody():
     explored = [agent.act_async(image, first=False, agent_steps=5 + i)() for i in range(3)]
     assert np.array(explored)[:, 0] == pytest.approx([0.1, 0.2, 0.3])
     assert len({float(action[1]) for action in explored}) == 3
-    assert agent.act_async(image, first=False, agent_steps=8, explore=False)() == pytest.approx([0.4, 0.0])
+    assert agent.act_async(image, first=False, agent_steps=8, explore=False)() == pytest.approx([0.1, 0.0])
+
+
+@pytest.mark.parametrize("saved_after", [None, 6, 7, 8, 9])
+def test_an_episode_that_begins_in_the_random_steps_begins_for_the_actor_when_it_is_asked(saved_after):
+    """Also where the agent is saved and goes on in between."""
+    agent = tiny(random_steps=8)
+    with torch.no_grad():
+        agent.state_dict()["tensors"]["carry.steps"].fill_(5)  # as if it had acted before
+    counted = []
+    for agent_steps in range(12):
+        if agent_steps == saved_after:
+            state, agent = through_a_file(agent.state_dict()), tiny(seed=1, random_steps=8)
+            agent.load_state_dict(state)
+        number = acted(agent, agent_steps in (0, 4, 11), agent_steps=agent_steps, explore=True)
+        counted += [number] if agent_steps >= 8 else []
+    assert counted == [1, 2, 3, 1]
+
+
+def test_what_the_random_steps_hide_is_saved_for_actors_with_a_memory_only(monkeypatch):
+    assert "first_untold" in tiny().state_dict()
+    monkeypatch.setattr(CountingActor, "initial_carry", lambda _self, _count: {})
+    assert tiny().state_dict().keys() == {"updates", "act_rng", "generator", "tensors"}
+
+
+def test_with_a_memory_one_environment_is_explored_at_a_time():
+    with pytest.raises(ValueError, match="one environment at a time"):
+        acted(tiny(), True, images=images_of(SPEC, 2), explore=True)
+
+
+class UniformNoise(NamedTuple):
+    uniforms: Any
+
+
+@pytest.mark.parametrize("kind", [Shifts(3, pad=4), Uniform((3, 2), double=True)], ids=["shifts", "double"])
+def test_noise_that_the_host_does_not_draw_is_refused(kind, monkeypatch):
+    monkeypatch.setattr(CountingActor, "noise", lambda *_: UniformNoise(kind))
+    with pytest.raises(TypeError, match="the noise of an actor is Uniform and Normal, in float32"):
+        acted(tiny(), True)
+
+
+class Looking:
+    """Acts as it did two steps ago, and remembers both steps by tensors that it was given."""
+
+    actions, modules = Continuous(1), {}
+    start = torch.zeros(1)
+
+    def initial_carry(self, count):
+        start = self.start.expand(count, 1)
+        return {"now": start, "before": start}
+
+    def noise(self, count, explore):  # noqa: ARG002
+        return ()
+
+    def act(self, images, carry, first, noise, explore):  # noqa: ARG002
+        new = carry["now"] + 0.125
+        return carry["before"], {"now": new, "before": carry["now"]}
+
+
+def policy_of(actor):
+    return FrozenPolicy(actor, accelerator=Recording(), device=CPU)
+
+
+def test_a_carry_may_consist_of_the_one_before():
+    policy, images, rng = policy_of(Looking()), images_of(SPEC, 2), np.random.default_rng()
+    carry, actions = policy.initial_carry(2), []
+    for _ in range(4):
+        action, carry = policy.act(images, carry, np.zeros(2, bool), rng)
+        actions.append(action[:, 0].tolist())
+    assert actions == [[0, 0], [0, 0], [0.125, 0.125], [0.25, 0.25]]
+    assert carry["now"].tolist() == [[0.5]] * 2
+    assert Looking.start == 0  # what it made the first carry of
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"now": torch.zeros(1, 1)}, {"now": torch.zeros(1, 1), "before": torch.zeros(1)}],
+    ids=["nothing", "a part", "another shape"],
+)
+def test_a_carry_is_returned_as_it_was_given(wrong, monkeypatch):
+    monkeypatch.setattr(Looking, "act", lambda *_: (torch.zeros(1, 1), wrong))
+    policy = policy_of(Looking())
+    with pytest.raises(ValueError, match=r"an actor was given a carry of .*, and returned one of"):
+        policy.act(images_of(SPEC, 1), policy.initial_carry(1), np.zeros(1, bool), np.random.default_rng())
 
 
 def test_several_environments_are_remembered_one_by_one():
@@ -435,12 +525,12 @@ def test_several_environments_are_remembered_one_by_one():
 def test_the_memory_is_saved_and_comes_back_as_it_was():
     agent, other = tiny(seed=0), tiny(seed=1)
     for first in (True, False, False):
-        acted(agent, first)
-    assert acted(other, True) == 1  # its buffers are there already
+        acted(agent, first, explore=True)
+    assert acted(other, True, explore=True) == 1  # its buffers are there already
     state = through_a_file(agent.state_dict())
     assert state["tensors"]["carry.steps"].tolist() == [[3.0]]
     other.load_state_dict(state)
-    assert [acted(each, False) for each in (agent, other)] == [4, 4]
+    assert [acted(each, False, explore=True) for each in (agent, other)] == [4, 4]
     assert not differing(snapshot(agent), snapshot(other))
     del state["tensors"]["carry.steps"]
     with pytest.raises(ValueError, match=r"missing \['carry.steps'\]"):
