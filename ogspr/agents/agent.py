@@ -201,13 +201,8 @@ class Agent:
     # --- skipped updates ------------------------------------------------------------------------
 
     @property
-    def failures_in_a_row(self) -> int:
-        """Consecutive updates skipped because a number was non-finite; on a GPU an update late."""
-        return max(each.in_a_row for each in self._skipped)
-
-    @property
     def failed_updates(self) -> int:
-        """All skipped updates of any kind, as far as the host knows."""
+        """All updates of any kind skipped because a number was non-finite; on a GPU an update late."""
         return sum(each.total for each in self._skipped)
 
     def forget_failures(self) -> None:

@@ -128,12 +128,8 @@ class SkippedUpdates:
         self.arrived.copy_(self._counts, non_blocking=True)
 
     @property
-    def in_a_row(self) -> int:
-        """Consecutive failures, as far as the host knows."""
-        return int(self.arrived[0])
-
-    @property
     def total(self) -> int:
+        """All failures, as far as the host knows."""
         return int(self.arrived[1])
 
     def report(self) -> FailedUpdate:

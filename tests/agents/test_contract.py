@@ -227,13 +227,13 @@ def test_failures_of_all_kinds_are_one_count():
     agent, replay = tiny(), filled_replay(SPEC)
     replay.numbers[:, -2] = float("nan")
     agent.update(replay, 1)  # two fail, and one of the other kind does not
-    assert (agent.failures_in_a_row, agent.failed_updates) == (2, 2)
+    assert (agent.last_failure().in_a_row, agent.failed_updates) == (2, 2)
     failure = agent.last_failure()
     assert {"reward_loss", "reward_pull_loss"} <= failure.numbers.keys()
     assert "chance_loss" not in failure.numbers
     assert [len(failure.starts[name]) for name in ("first", "second")] == [4, 5]
     agent.forget_failures()
-    assert (agent.failures_in_a_row, agent.failed_updates) == (0, 2)
+    assert (agent.last_failure().in_a_row, agent.failed_updates) == (0, 2)
 
 
 # --- what an update declares ------------------------------------------------------------------------
