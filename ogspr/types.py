@@ -174,7 +174,7 @@ class Draw(NamedTuple):
     batch: int
     horizon: int  # steps in each window
     by_priority: bool = True  # in proportion to priority; otherwise all alike
-    across_episodes: bool = False  # consecutive steps whatever ends between them; needs a frame stack of one
+    across_episodes: bool = False  # consecutive steps whatever ends between them
 
 
 class Window(NamedTuple):
@@ -186,12 +186,13 @@ class Window(NamedTuple):
     A window within an episode may begin anywhere and is arbitrary beyond a terminal; `alive` is 1 while no
     earlier step was terminal. A window across episodes has a meaning everywhere: `first` marks where an
     episode begins, the step that would lead there has no action and no reward, and `alive[:, k + 1]` is 0
-    only where step k itself was terminal.
+    only where step k itself was terminal. Its `rows` are whole stacks, which do not overlap where an episode
+    begins.
     """
 
     starts: Tensor  # (B,) where each stretch begins in replay
     frames: Tensor  # (slots, C, H, W) uint8
-    rows: Tensor  # (B, S + horizon) places in `frames`
+    rows: Tensor  # (B, S + horizon) places in `frames`; (B, horizon + 1, S) across episodes
     actions: Tensor  # (B, horizon, A)
     rewards: Tensor  # (B, horizon)
     alive: Tensor  # (B, horizon + 1) 0 after a terminal
@@ -204,6 +205,8 @@ class Window(NamedTuple):
 
     def stack(self, k: int) -> Tensor:
         """Places of the frames of s_{t+k}: (B, S)."""
+        if self.rows.ndim == 3:
+            return self.rows[:, k]
         frame_stack = self.rows.shape[1] - self.horizon
         return self.rows[:, k : k + frame_stack]
 

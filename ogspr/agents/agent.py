@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.acting import ActBuffers, FrozenPolicy, FrozenRepresentation, initial_carry, named_weights
-from ogspr.agents.learning import Learning
+from ogspr.agents.learning import Learning, check_updates, require_unique
 from ogspr.agents.methods import method_of
 from ogspr.agents.metrics import FailedUpdate, SkippedUpdates
 from ogspr.agents.modules import copy_state, parameter_count
 from ogspr.agents.protocol import Accelerator, AgentConfig, Method, Procedure, State, Step, WindowSource
 from ogspr.device import Device
 from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
-
-Parts = Mapping[str, Mapping[str, Tensor]]  # tensors by part and name
 
 
 class Rngs:
@@ -62,14 +60,17 @@ class Agent:
             torch.manual_seed(seed)
             self.method: Method = factories.method(config, spec, device.torch, accelerator)
         kinds = self.method.updates
+        check_updates(kinds, config.longest_horizon)
         self.learning = {
             kind: Learning(update, f"{kind}_" if len(kinds) > 1 else "", self._rngs.learning, accelerator)
             for kind, update in kinds.items()
         }
         self._carry = initial_carry(self.method.actor, 1, device)
+        self._first_untold = False  # an episode began in a random step, and the actor was not asked since
         self._buffers: dict[tuple[tuple[int, ...], bool], ActBuffers] = {}
         self._replay: WindowSource | None = None
         self._steps: dict[str, Step] = {}
+        self._refuse_repeated_names()
 
     @property
     def parameter_count(self) -> int:
@@ -87,12 +88,16 @@ class Agent:
 
         Args:
             image: One observation (C, H, W), or one for each of N environments (N, C, H, W).
-            first: Whether an episode begins with it. What the agent remembers is that of one environment.
+            first: Whether an episode begins with it.
             agent_steps: Steps made before this one.
-            explore: With exploration noise, and uniformly random during the first steps.
+            explore: With exploration noise, and uniformly random during the first steps. What an agent
+                remembers while it explores is that of one environment, and is saved. Looks without
+                exploration have memories of their own, one for each number of environments, which are not.
         """
         images = image if image.ndim == 4 else image[None]
         one = image.ndim == 3
+        if explore and self._carry:
+            first = self._told_first(np.broadcast_to(first, len(images)), agent_steps)
         if explore and agent_steps < self.method.random_steps:
             random = np.stack([self._spec.sample(self._rngs.acting) for _ in images])
             return lambda: random[0] if one else random
@@ -100,8 +105,7 @@ class Agent:
         actor.at_step(agent_steps)
         key = (images.shape, explore)
         if key not in self._buffers:
-            alone = len(images) == 1
-            carry = self._carry if alone else initial_carry(actor, len(images), self._device)
+            carry = self._carry if explore else initial_carry(actor, len(images), self._device)
             self._buffers[key] = ActBuffers(
                 actor,
                 images.shape,
@@ -117,6 +121,14 @@ class Agent:
             return actions[0] if one else actions
 
         return answer
+
+    def _told_first(self, first: BoolArray, agent_steps: int) -> BoolArray:
+        """Where an episode begins, as an actor with a memory is told: late, if it began in random steps."""
+        if len(first) > 1:
+            raise ValueError("an agent that remembers earlier steps explores one environment at a time")
+        told = first | self._first_untold
+        self._first_untold = bool(told) and agent_steps < self.method.random_steps
+        return told
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""
@@ -180,7 +192,7 @@ class Agent:
         """An update with everything it changes."""
 
         def changes() -> list[Tensor]:
-            ours = [tensor for part in self._parts().values() for tensor in part.values()]
+            ours = [tensor for _, tensor in self._tensors()]
             arrived = [learning.skipped.arrived for learning in self.learning.values()]
             return [*ours, *arrived, *replay.changed_by_updates()]
 
@@ -189,13 +201,8 @@ class Agent:
     # --- skipped updates ------------------------------------------------------------------------
 
     @property
-    def failures_in_a_row(self) -> int:
-        """Consecutive updates skipped because a number was non-finite; on a GPU an update late."""
-        return max(each.in_a_row for each in self._skipped)
-
-    @property
     def failed_updates(self) -> int:
-        """All skipped updates of any kind, as far as the host knows."""
+        """All updates of any kind skipped because a number was non-finite; on a GPU an update late."""
         return sum(each.total for each in self._skipped)
 
     def forget_failures(self) -> None:
@@ -229,11 +236,8 @@ class Agent:
             "updates": self.updates,
             "act_rng": self._rngs.acting.bit_generator.state,
             "generator": self._rngs.learning.get_state(),
-            "tensors": {
-                f"{part}.{name}": tensor
-                for part, tensors in self._parts().items()
-                for name, tensor in tensors.items()
-            },
+            "tensors": dict(self._tensors()),
+            **({"first_untold": self._first_untold} if self._carry else {}),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -252,15 +256,26 @@ class Agent:
         self._rngs.acting.bit_generator.state = acting.bit_generator.state
         self._rngs.learning.set_state(learning.get_state())
         self.updates = updates
+        self._first_untold = bool(state.get("first_untold"))
         for each in self._skipped:
             each.update_host()
 
-    def _parts(self) -> Parts:
-        """The tensors that decide what comes next, by part and name."""
-        parts = dict(self.method.tensors())
-        for learning in self.learning.values():
-            parts |= learning.tensors()
-        return parts | ({"carry": self._carry} if self._carry else {})
+    def _tensors(self) -> list[tuple[str, Tensor]]:
+        """Those that decide what comes next, by part and name."""
+        learning = [each.tensors() for each in self.learning.values()]
+        carry = {"carry": self._carry} if self._carry else {}
+        return [
+            (f"{part}.{name}", tensor)
+            for parts in (self.method.tensors(), *learning, carry)
+            for part, tensors in parts.items()
+            for name, tensor in tensors.items()
+        ]
+
+    def _refuse_repeated_names(self) -> None:
+        """A ValueError where one name stands for two things, of which only one would be saved or logged."""
+        require_unique("tensors in the saved state", [name for name, _ in self._tensors()])
+        numbers = [name for learning in self.learning.values() for name in learning.logged]
+        require_unique("numbers in the log", [*numbers, "failed_updates"])
 
 
 def make_policy(

@@ -150,9 +150,10 @@ class Update:
     total: str | None = None
     """Name under which the weighted sum is logged, if it is."""
     after: Callable[[Losses, Tensor], None] | None = None
-    """Changes what an update changes without training it: soft targets, running scales. After the optimisers.
+    """Changes what an update changes without training it: soft targets, running scales.
 
-    Given the losses and `skip`: a 0-d tensor that is 1 where nothing may change.
+    After everything else: the optimisers, the log, priorities. Given the losses and `skip`: a 0-d tensor
+    that is 1 where nothing may change.
     """
 
 
@@ -168,15 +169,21 @@ class Actor(Protocol):
         ...
 
     def initial_carry(self, count: int) -> Carry:
-        """For `count` environments, on any device."""
+        """For `count` environments, on any device; a copy of it is used."""
         ...
 
     def noise(self, count: int, explore: bool) -> Noise:
-        """Random numbers that acting in `count` environments needs: a NamedTuple, as in `Update`."""
+        """Random numbers that acting in `count` environments needs.
+
+        A NamedTuple of `Uniform`, not `double`, and `Normal`: they are drawn on the host, in float32.
+        """
         ...
 
     def at_step(self, agent_steps: int) -> None:
-        """Called on the host before acting: sets, in place, what follows a schedule."""
+        """Called on the host before acting while it learns: sets, in place, what follows a schedule.
+
+        Nobody calls it in evaluation or for a policy from a file, so it can matter only while it explores.
+        """
         ...
 
     def act(
@@ -184,7 +191,8 @@ class Actor(Protocol):
     ) -> tuple[Tensor, Carry]:
         """Images (N, S * C, H, W) uint8, `first` (N,) 1 where an episode begins -> action vectors (N, A).
 
-        Pure: what it remembers is the carry that it returns, in the shapes of the one that it was given.
+        Pure: what it remembers is the carry that it returns, with the names and shapes of the one that it
+        was given. An episode that began while actions were random begins with the first step that it sees.
         """
         ...
 

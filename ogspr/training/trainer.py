@@ -206,7 +206,12 @@ class Trainer:
 
     def state_dict(self) -> State:
         """Between two rounds: everything but the learner."""
-        episode = {"episode_score": self._slot.score, "episode_steps": self._slot.agent_steps}
+        slot = self._slot
+        episode = {
+            "episode_score": slot.score,
+            "episode_steps": slot.agent_steps,
+            "episode_frames": slot.frames,
+        }
         return {
             "progress": dict(vars(self.progress)) | episode,
             "scores": list(self._scores),
@@ -219,6 +224,7 @@ class Trainer:
         progress = dict(state["progress"])
         self._slot.score = progress.pop("episode_score")
         self._slot.agent_steps = progress.pop("episode_steps")
+        self._slot.frames = progress.pop("episode_frames", 0)  # older checkpoints lack it
         self.progress = Progress(**progress)
         self._scores = list(state["scores"])
         self._slot.current = self._slot.env.restore(state["environment"])

@@ -241,10 +241,10 @@ def test_a_failed_update_leaves_everything_as_it_was_in_a_graph():
     set_rewards(learner, float("nan"))
     assert distance(updated(learner, 3), before) == 0.0
     assert torch.equal(learner.replay.priority.cpu(), priorities)
-    assert learner.agent.failures_in_a_row == 3
+    assert learner.agent.last_failure().in_a_row == 3
     set_rewards(learner, rewards)
     assert distance(updated(learner, 1), before) > 0.0
-    assert learner.agent.failures_in_a_row == 0
+    assert learner.agent.last_failure().in_a_row == 0
 
 
 def test_pinned_frames_give_the_windows_of_the_call_before():
