@@ -22,25 +22,25 @@ class Diary(ogspr.Callback):
     """Writes everything down."""
 
     def __init__(self):
-        self.requested = []
+        self.heard = []
 
     def on_start(self, seeds):
-        self.requested.append(("start", list(seeds)))
+        self.heard.append(("start", list(seeds)))
 
     def on_step(self, agent_steps):
-        self.requested.append(("step", dict(agent_steps)))
+        self.heard.append(("step", dict(agent_steps)))
 
     def on_log(self, seed, row):
-        self.requested.append(("log", seed, int(row["agent_steps"])))
+        self.heard.append(("log", seed, int(row["agent_steps"])))
 
     def on_evaluation(self, evaluation):
-        self.requested.append(("evaluation", evaluation.seed, evaluation.agent_steps, evaluation.score))
+        self.heard.append(("evaluation", evaluation.seed, evaluation.agent_steps, evaluation.score))
 
     def on_end(self, seeds):
-        self.requested.append(("end", list(seeds)))
+        self.heard.append(("end", list(seeds)))
 
     def of(self, kind):
-        return [rest for name, *rest in self.requested if name == kind]
+        return [rest for name, *rest in self.heard if name == kind]
 
 
 class Until(ogspr.Callback):
@@ -85,8 +85,8 @@ def test_the_same_call_goes_on(tmp_path):
 def test_callbacks_hear_everything_in_order(tmp_path):
     diary = Diary()
     runs = trained(tmp_path, seeds=[3, 4], callbacks=[diary])
-    assert diary.requested[0] == ("start", [3, 4])
-    assert diary.requested[-1] == ("end", [3, 4])
+    assert diary.heard[0] == ("start", [3, 4])
+    assert diary.heard[-1] == ("end", [3, 4])
     steps = [counts for (counts,) in diary.of("step")]
     assert steps[-1] == {3: 60, 4: 60}
     assert all(earlier != later and earlier[3] <= later[3] for earlier, later in pairwise(steps))
@@ -116,7 +116,7 @@ def test_the_end_is_heard_of_when_a_callback_stops_training(tmp_path):
     diary = Diary()
     trained(tmp_path, callbacks=[diary, Until(25, ogspr.StopTraining())])
     assert diary.of("step")[-1] == [{0: 25}]
-    assert diary.requested[-1] == ("end", [0])
+    assert diary.heard[-1] == ("end", [0])
 
 
 @pytest.mark.parametrize(
