@@ -269,6 +269,11 @@ class AgentConfig(Protocol):
         ...
 
     @property
+    def batch_size(self) -> int:
+        """Windows in a batch, as `ogspr doctor --speed` reports it."""
+        ...
+
+    @property
     def random_steps(self) -> int:
         """Agent steps with random actions, and without updates, at the start."""
         ...
