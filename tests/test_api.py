@@ -181,9 +181,28 @@ def test_a_configuration_is_as_good_as_a_dict(tmp_path):
         ({"task": ""}, "which task"),
         ({"seeds": [1, 1]}, "one or more distinct integers"),
         ({"resume": "runs/x", "seeds": [1]}, "leave preset, seeds and out away"),
+        ({"method": "no_such_module:METHOD"}, "^method no_such_module:METHOD: there is no module"),
+        ({"method": 3}, "expected an ogspr.MethodEntry, got 3"),
     ],
 )
-def test_mistakes_are_told_as_on_the_command_line(tmp_path, options, complaint):
+def test_mistakes_are_told_and_leave_nothing(tmp_path, options, complaint):
     with pytest.raises(ogspr.UserError, match=complaint):
         api.train(**{"task": TASK, "out": tmp_path, "quiet": True} | options)
     assert not list(tmp_path.iterdir())
+
+
+def test_errors_name_arguments_and_not_options(tmp_path):
+    with pytest.raises(ogspr.UserError, match=r"^seeds needs one or more distinct integers"):
+        trained(tmp_path, seeds=[1, 1])
+    trained(tmp_path)
+    with pytest.raises(ogspr.UserError, match="another out, or allow_changes to resume"):
+        trained(tmp_path, agent=TINY["agent"] | {"discount": 0.5})
+    with pytest.raises(ogspr.UserError, match="and agent_steps 20 ends before"):
+        trained(tmp_path, agent_steps=20)
+
+
+def test_what_is_to_be_typed_stays_as_it_is_typed():
+    typed = "say so: ogspr train mine:make --resume runs/x"
+    assert api._in_python(typed) == typed
+    assert api._in_python("pip install --no-deps x") == "pip install --no-deps x"
+    assert api._in_python("leave --compute.device out") == "leave compute.device out"
