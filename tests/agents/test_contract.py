@@ -81,9 +81,6 @@ class Tiny:
     def report(self, means, updates):
         return {"pulled_together": means["pull_loss"] + updates}
 
-    def influence(self, replay, updates):  # noqa: ARG002
-        return {}
-
     def _update(self, kind, noise):
         parameter = getattr(self.network, kind)
 
