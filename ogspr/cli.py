@@ -81,7 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
     method = _value_of("--method", arguments)
     if method is not None and hasattr(COMMANDS.get(arguments[0]), "method"):
         from ogspr.agents.methods import register
-        from ogspr.commands.train import own_method
+        from ogspr.training.own_method import own_method
 
         register(own_method(method))  # before all other words: presets and options depend on it
     if arguments[:1] == ["train"]:

@@ -11,6 +11,7 @@ from ogspr.envs import Environment, EnvOptions, make, trusted_task
 from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
 
 if TYPE_CHECKING:
+    from ogspr.agents.methods import MethodEntry
     from ogspr.agents.protocol import Policy
 
 
@@ -68,18 +69,29 @@ class TrainedAgent:
         return f"TrainedAgent({self.origin})"
 
 
-def load(path: str | Path, *, policy: str = "best", device: str = "cpu", seed: int = 0) -> TrainedAgent:
+def load(
+    path: str | Path,
+    *,
+    policy: str = "best",
+    device: str = "cpu",
+    seed: int = 0,
+    method: MethodEntry | str | None = None,
+) -> TrainedAgent:
     """The policy of a run's folder (`best` or `last`), or of a file that `ogspr export` wrote.
 
-    `seed` is for agents that draw their actions, as OG-SPR's do on Atari.
+    `seed` is for agents that draw their actions, as OG-SPR's do on Atari. `method` is for those of a method
+    of your own: a MethodEntry, or where one is, "module:name".
     Executes nothing that is in the file.
     """
     import torch
 
     from ogspr.device import Device
     from ogspr.training.options import Execution
+    from ogspr.training.own_method import registered
     from ogspr.training.policy_file import find_policy, load_policy
 
+    if method is not None:
+        registered(method)
     saved = load_policy(find_policy(Path(path), policy))
     # Not compiled: a program that acts step by step does not want to wait for a compiler.
     built = saved.build(Device(torch.device(device)), Execution("eager", "fp32"))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ogspr.training.presets import all_preset_names
+from ogspr.agents.methods import all_preset_names
 from tests.helpers.trajectories import ROOT
 
 WORLDS = "tests.helpers.worlds"

@@ -15,7 +15,17 @@ from ogspr.agents.learning import Learning, check_updates, require_unique
 from ogspr.agents.methods import method_of
 from ogspr.agents.metrics import FailedUpdate, SkippedUpdates
 from ogspr.agents.modules import copy_state, parameter_count
-from ogspr.agents.protocol import Accelerator, AgentConfig, Method, Procedure, State, Step, WindowSource
+from ogspr.agents.protocol import (
+    Accelerator,
+    AgentConfig,
+    Method,
+    Procedure,
+    Reporter,
+    State,
+    Step,
+    Watcher,
+    WindowSource,
+)
 from ogspr.device import Device
 from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
 
@@ -170,9 +180,12 @@ class Agent:
         found: dict[str, float] = {}
         for learning in self.learning.values():
             found |= learning.means.flush() | learning.representations.measures()
-        found |= self.method.report(found, self.updates)
+        if isinstance(self.method, Reporter):
+            found |= self.method.report(found, self.updates)
         found["failed_updates"] = float(self.failed_updates)
-        return found | self.method.influence(self._replay if self.updates else None, self.updates)
+        if isinstance(self.method, Watcher):
+            found |= self.method.influence(self._replay if self.updates else None, self.updates)
+        return found
 
     def _steps_on(self, replay: WindowSource) -> dict[str, Step]:
         """The steps of each kind; refuses a replay without enough windows, and any but the first one."""

@@ -2,14 +2,15 @@
 
 A method is a value: networks, equations, and a declaration of what its updates draw, train and record. One
 driver (`agents/agent.py`) samples, differentiates, clips, skips, updates priorities, records and saves for
-all of them. Structural types: nothing inherits from them. docs/methods.md shows how to write one.
+all of them. Structural types: nothing inherits from them. docs/add-a-method.md shows how to write
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -198,7 +199,7 @@ class Actor(Protocol):
 
 
 class Method(Protocol):
-    """A whole method on one environment."""
+    """A whole method on one environment. It may also be a `Reporter` or a `Watcher`."""
 
     @property
     def updates(self) -> Mapping[str, Update]:
@@ -234,6 +235,11 @@ class Method(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class Reporter(Protocol):
+    """A method with more to log than its updates record."""
+
     def report(self, means: Mapping[str, float], updates: int) -> dict[str, float]:
         """More numbers for the log after so many updates, given the means of everything recorded.
 
@@ -241,8 +247,13 @@ class Method(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A method that measures how much each loss moves its encoder, with `Influence` for example."""
+
     def influence(self, replay: WindowSource | None, updates: int) -> dict[str, float]:
-        """How much each loss moves the encoder, for the log; {} if it is not watched.
+        """How much each loss moves the encoder, for the log.
 
         NaN for each if there is no replay yet. May wait for the device.
         """
@@ -274,6 +285,11 @@ class AgentConfig(Protocol):
     @property
     def longest_horizon(self) -> int:
         """Steps in the longest window drawn from replay."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Windows in a batch, as `ogspr doctor --speed` reports it."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from ogspr.agents.methods import SMALL
 from ogspr.commands.declared import Play, Quickstart
 from ogspr.commands.policy import play
 from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, run_folders, train
@@ -20,7 +21,7 @@ from ogspr.commands.video import VideoFile
 from ogspr.errors import UserError
 from ogspr.records.run import RunFolder
 from ogspr.records.tables import curve, mean_scores, read_rows
-from ogspr.training.presets import SMALL, preset_options
+from ogspr.training.presets import preset_options
 from ogspr.training.saved_run import open_run
 
 TASK = "dmc:cartpole-swingup"

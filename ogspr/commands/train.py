@@ -5,25 +5,25 @@ Torch is imported when all words are known to be right: help and mistakes need n
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 from rich.console import Console
 
-from ogspr.agents.methods import MethodEntry, check_revision, method_named
+from ogspr.agents.methods import MethodEntry, all_preset_names, check_revision, method_named
 from ogspr.callbacks import Callback, StopTraining
 from ogspr.envs import check_task, is_own_code, trusted_task
-from ogspr.envs.trust import current_folder_ignored, hidden, import_named
-from ogspr.errors import RunsFailed, UserError, unknown
+from ogspr.envs.trust import current_folder_ignored
+from ogspr.errors import RunsFailed, UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.settings_io import changed
 from ogspr.training.options import TrainOptions
+from ogspr.training.own_method import own_method
 from ogspr.training.presets import preset_options
 from ogspr.training.saved_run import read_config
 from ogspr.training.signals import Stopped, StopRequest
@@ -41,45 +41,16 @@ OwnMethod: TypeAlias = Annotated[
 ]
 """An option of every command that reads configurations of methods; `ogspr.cli` registers what it names."""
 
-
-def own_method(name: str) -> MethodEntry:
-    """What `--method` names, imported; a UserError if that is no method."""
-    module_name, _, attribute = name.partition(":")
-    file = PurePath(module_name)
-    if file.suffix == ".py":
-        module_name = ".".join(file.with_suffix("").parts)
-        raise UserError(f"--method {name}: name the module, not its file: {module_name}:NAME.")
-    if not module_name or not attribute:
-        raise UserError(f"--method expects MODULE:NAME, got '{name}'.")
-    module = import_named(module_name)
-    if module is None:
-        hint = hidden(module_name) or "It is looked for in this folder and on Python's path."
-        raise UserError(f"--method {name}: there is no module {module_name}. {hint}")
-    if not hasattr(module, attribute):
-        known = [key for key, value in vars(module).items() if isinstance(value, MethodEntry)]
-        raise unknown(f"method in {module_name}", attribute, known, hint=hidden(module_name))
-    found = getattr(module, attribute)
-    entry = found() if _needs_no_arguments(found) else found
-    if not isinstance(entry, MethodEntry):
-        kind = entry.__name__ if isinstance(entry, type) else f"a {type(entry).__name__}"
-        raise UserError(
-            f"--method {name} is {kind}; expected an ogspr.MethodEntry, or a function that returns one."
-        )
-    return entry
-
-
-def _needs_no_arguments(found: Any) -> bool:
-    if not callable(found) or isinstance(found, type):
-        return False
-    try:
-        inspect.signature(found).bind()
-    except (TypeError, ValueError):
-        return False
-    return True
-
+Method: TypeAlias = MethodEntry | str | None
+"""A method that is code of a user's own, or how `--method` names it; None: one of those there are."""
 
 ConfigT = TypeVar("ConfigT")
 DEFAULT_PRESET = "ogspr"
+
+
+def _presets_there_are(default: str) -> str:
+    """For the help: known when it is asked for, because `--method` adds some."""
+    return f"(default: {default}; there are: {', '.join(all_preset_names())})"
 
 
 @dataclass(frozen=True)
@@ -90,10 +61,8 @@ class TrainCommand(Generic[ConfigT]):
     """Everything that decides how the run goes."""
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
-    preset: str = DEFAULT_PRESET
-    """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr.
-    Those are as-written, ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only and
-    anonmethod."""
+    preset: Annotated[str, tyro.conf.arg(help_behavior_hint=_presets_there_are)] = DEFAULT_PRESET
+    """Where all other options start from: a method, a variant of one, or small, which suits a CPU."""
     method: OwnMethod = None
     seeds: tuple[int, ...] = (0,)
     """One run for each, side by side on one device."""
@@ -114,7 +83,7 @@ class TrainCommand(Generic[ConfigT]):
 
 
 def defaults(
-    task: str, preset: str | None, config: Path | None, resume: Path | None, method: str | None = None
+    task: str, preset: str | None, config: Path | None, resume: Path | None, method: Method = None
 ) -> TrainCommand[Any]:
     """What holds where the command line says nothing: of a run, or of a preset and a file.
 
@@ -131,9 +100,11 @@ def defaults(
     return TrainCommand(options, task=task, preset=name, seeds=given.seeds, config=config)
 
 
-def default_preset(method: str | None) -> str:
+def default_preset(method: Method) -> str:
     """Who names a method of their own and no preset means that method."""
-    return own_method(method).presets[0] if method is not None else DEFAULT_PRESET
+    if method is None:
+        return DEFAULT_PRESET
+    return (own_method(method) if isinstance(method, str) else method).presets[0]
 
 
 def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:

@@ -1,5 +1,5 @@
 """The one place that decides how tensor code runs: plainly, compiled, or as a CUDA graph; in which precision.
-Dense layers are the exception: they leave autocast by themselves (nets/mlp.py).
+Dense layers are the exception: they leave autocast by themselves (`ogspr.nets`).
 
 A graph is captured over tensors that stay where they are. Whatever changes between two replays (weights, a
 learning rate, target networks, replay) is changed in place, so a graph never goes stale.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ogspr.agents.agent import make_policy
-from ogspr.agents.methods import method_of
+from ogspr.agents.methods import SMALL, method_of
 from ogspr.agents.protocol import AgentConfig
 from ogspr.device import Device, usable_cores
 from ogspr.envs import ResilientEnvironment, WorkerDied, WorkerError, launch
@@ -29,7 +29,7 @@ from ogspr.training.graph import make_accelerator
 from ogspr.training.learner import Learner, LearnerSettings, make_learners, plan_learners
 from ogspr.training.options import Execution
 from ogspr.training.policy_file import SavedPolicy
-from ogspr.training.presets import SMALL, preset_options
+from ogspr.training.presets import preset_options
 from ogspr.training.run import Listener, ReplayStore, Request, Run
 from ogspr.training.run_records import RunRecords
 from ogspr.training.saved_run import RunConfig, read_config, write_config

@@ -27,6 +27,7 @@ RATES = {"reward": 0.5, "chance": 0.25}
 
 @dataclass(frozen=True)
 class TinyConfig:
+    batch_size: int = 4
     longest_horizon: int = 3
     random_steps: int = 0
     tolerated_failures: int = 3
@@ -83,9 +84,6 @@ class Tiny:
 
     def report(self, means, updates):
         return {"pulled_together": means["reward_pull_loss"] + updates}
-
-    def influence(self, replay, updates):  # noqa: ARG002
-        return {}
 
     def _update(self, kind, noise):
         parameter = getattr(self.network, kind)
@@ -144,7 +142,7 @@ class CountingActor:
 def tiny_is_registered(monkeypatch):
     monkeypatch.setattr("ogspr.agents.methods._registered", {})
     factories = Factories(Tiny, lambda *_: CountingActor())
-    register(MethodEntry("tiny", TinyConfig, (), lambda *_: TinyConfig(), lambda: factories))
+    register(MethodEntry("tiny", TinyConfig, ("tiny",), lambda *_: TinyConfig(), lambda: factories))
 
 
 def tiny(seed=0, **changes):

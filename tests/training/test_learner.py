@@ -136,6 +136,16 @@ def test_failed_updates_are_reported_and_too_many_stop_the_run_with_a_saved_stat
     assert len(told) == 3
 
 
+def test_a_learner_of_these_tests_leaves_nothing_in_the_tree(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = []
+    learner = make_learner(report=told.append)
+    poison(learner)
+    updated(learner, 2)
+    assert told
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_message_of_a_failure_is_short(tmp_path):
     told = []
     learner = make_learner(config=small_config(tolerated_failures=1), folder=tmp_path, report=told.append)
