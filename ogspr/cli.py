@@ -31,7 +31,7 @@ _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` 
 _TRAIN_DESCRIPTION = """Train an agent: ogspr train TASK [OPTIONS]
 
 A run lives in a folder: settings, csv files, checkpoints, policies. It can be killed at any moment; the same
-command goes on with it as if nothing had happened. Defaults below are those of the preset, for the task."""
+command resumes it as if nothing had happened. Defaults below are those of the preset, for the task."""
 
 
 def main() -> None:

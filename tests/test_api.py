@@ -178,9 +178,9 @@ def test_a_configuration_is_as_good_as_a_dict(tmp_path):
         ({"agent_step": 10}, "did you mean agent_steps"),
         ({"agent": {"discont": 0.9}}, "did you mean discount"),
         ({"preset": "ogsrp"}, "did you mean ogspr"),
-        ({"task": ""}, "which task"),
+        ({"task": ""}, "no task given"),
         ({"seeds": [1, 1]}, "one or more distinct integers"),
-        ({"resume": "runs/x", "seeds": [1]}, "leave preset, seeds and out away"),
+        ({"resume": "runs/x", "seeds": [1]}, "omit preset, seeds and out"),
     ],
 )
 def test_mistakes_are_told_as_on_the_command_line(tmp_path, options, complaint):

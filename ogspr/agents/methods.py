@@ -56,7 +56,7 @@ class MethodEntry:
     revision: int = 1
     """Rises when saved runs and policies can no longer be used."""
     revised: str = ""
-    """Why it rose: what was saved before, as an ending of "... is of"."""
+    """Why it rose: what was saved before, as an ending of "... is from"."""
 
 
 def suite_of(task: str) -> str:
@@ -133,10 +133,10 @@ def check_revision(name: str, content: dict[str, Any], source: str) -> None:
     if method is None or found == method.revision:
         return
     if found in range(1, method.revision):
-        raise UserError(f"{source} is of {method.revised}; train anew, or use ogspr 0.1 for it.")
+        raise UserError(f"{source} is from {method.revised}; retrain, or use ogspr 0.1 for it.")
     raise UserError(
-        f"{source} is of revision {found} of {name}, and this version of ogspr knows {method.revision}; "
-        "use a newer one."
+        f"{source} has revision {found} of {name}, and this version of ogspr supports {method.revision}; "
+        "use a newer version."
     )
 
 
@@ -148,7 +148,7 @@ def register(entry: MethodEntry) -> None:
     for other in methods().values():
         taken = {other.name, *other.presets} & {entry.name, *entry.presets}
         if taken and (other.name != entry.name or entry.name in METHODS):
-            raise UserError(f"there is a method or preset called {taken.pop()} already; choose another name.")
+            raise UserError(f"a method or preset called {taken.pop()} already exists; choose another name.")
     _registered[entry.name] = entry
 
 
@@ -176,7 +176,7 @@ def method_named(name: str, source: str) -> MethodEntry:
     if name not in methods():
         raise UserError(
             f"{source} needs the method {name!r}, which is not installed; "
-            f"install its package, or name it with --method MODULE:NAME. There are: {', '.join(methods())}."
+            f"install its package, or name it with --method MODULE:NAME. Installed: {', '.join(methods())}."
         )
     return methods()[name]
 

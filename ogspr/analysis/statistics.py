@@ -194,7 +194,7 @@ def _checked(scores: Float64Array) -> Float64Array:
         raise ValueError(f"expected scores of shape (..., runs, tasks), got {scores.shape}")
     empty = np.argwhere(np.isnan(scores).all(axis=-2))
     if len(empty):
-        raise ValueError(f"task {empty[0][-1]} has no run; leave it out")
+        raise ValueError(f"task {empty[0][-1]} has no run; omit it")
     return scores
 
 

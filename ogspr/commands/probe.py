@@ -138,7 +138,7 @@ class _Study:
         if len(recordings) < FEWEST_EPISODES:
             raise UserError(
                 f"{collector}: the simulator failed at once in {episodes - len(recordings)} of "
-                f"{episodes} episodes, which leaves too few; play more."
+                f"{episodes} episodes, which leaves too few; use more episodes."
             )
         steps = sum(len(recording) for recording in recordings)
         score = fmean(recording.score for recording in recordings)
@@ -225,7 +225,7 @@ def _check_alike(
         if theirs != options:
             changes = "; ".join(differences(plain(options), plain(theirs)))
             raise UserError(
-                f"{other} was shown its task differently than {first}: {changes}; probe them apart."
+                f"{other} saw its task differently from {first}: {changes}; probe them separately."
             )
     _refuse_twins([(f"{names[run.path]}, seed {run.config.seed}", run.path) for run in runs])
     _refuse_twins([(str(each), each.source.path) for each in collectors])
@@ -235,7 +235,7 @@ def _refuse_twins(named: Sequence[tuple[str, Path]]) -> None:
     seen: dict[str, Path] = {}
     for name, path in named:
         if name in seen:
-            raise UserError(f"{seen[name]} and {path} are both {name}; give one run of each method and seed.")
+            raise UserError(f"{seen[name]} and {path} are both {name}; pass one run of each method and seed.")
         seen[name] = path
 
 

@@ -40,8 +40,8 @@ def quickstart(wanted: Quickstart, console: Console) -> None:
     folder = RunFolder(path)
     finished = _is_finished(folder, command)
     if finished:
-        console.print(f"{path} is finished: it has made its {command.options.agent_steps} agent steps")
-        console.print("to train anew, remove that folder, or name another: ogspr quickstart --out FOLDER")
+        console.print(f"{path} is complete ({command.options.agent_steps} agent steps)")
+        console.print("to train again, remove that folder, or choose another: ogspr quickstart --out FOLDER")
     else:
         _announce(command, console)
         train(command, console)
@@ -51,7 +51,7 @@ def quickstart(wanted: Quickstart, console: Console) -> None:
     console.print()
     film = folder.videos / _FILM
     if finished and film.exists():
-        console.print(f"film        {film}")
+        console.print(f"video       {film}")
     else:
         play(Play(path=path, episodes=4, grid=True, out=film), console)
     _say_what_is_next(path, command.preset, console)

@@ -85,7 +85,7 @@ def _print_spec(spec: EnvSpec, console: Console) -> None:
     console.print("protocol   ", *(f"{key}={value}" for key, value in spec.protocol.items()))
     console.print("versions   ", *(f"{key}={value}" for key, value in spec.versions.items()))
     if spec.renderer:
-        console.print(f"drawn by    {spec.renderer}")
+        console.print(f"rendered by {spec.renderer}")
 
 
 def _print_episode(number: int, episode: Episode, seconds: float, console: Console) -> None:

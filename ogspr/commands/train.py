@@ -48,13 +48,13 @@ def own_method(name: str) -> MethodEntry:
     file = PurePath(module_name)
     if file.suffix == ".py":
         module_name = ".".join(file.with_suffix("").parts)
-        raise UserError(f"--method {name}: name the module, not its file: {module_name}:NAME.")
+        raise UserError(f"--method {name}: pass the module, not its file: {module_name}:NAME.")
     if not module_name or not attribute:
         raise UserError(f"--method expects MODULE:NAME, got '{name}'.")
     module = import_named(module_name)
     if module is None:
-        hint = hidden(module_name) or "It is looked for in this folder and on Python's path."
-        raise UserError(f"--method {name}: there is no module {module_name}. {hint}")
+        hint = hidden(module_name) or "It is searched for in this folder and on Python's path."
+        raise UserError(f"--method {name}: there is no module named {module_name}. {hint}")
     if not hasattr(module, attribute):
         known = [key for key, value in vars(module).items() if isinstance(value, MethodEntry)]
         raise unknown(f"method in {module_name}", attribute, known, hint=hidden(module_name))
@@ -84,29 +84,28 @@ DEFAULT_PRESET = "ogspr"
 
 @dataclass(frozen=True)
 class TrainCommand(Generic[ConfigT]):
-    """Train an agent: one command starts a run, the same one goes on with it."""
+    """Train an agent: one command starts a run, the same command resumes it."""
 
     options: Annotated[TrainOptions[ConfigT], tyro.conf.arg(name="")]
-    """Everything that decides how the run goes."""
+    """All settings of the run."""
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
     preset: str = DEFAULT_PRESET
-    """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr.
-    Those are as-written, ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only and
-    anonmethod."""
+    """The defaults of all other options: ogspr, mrq, drqv2, small (for a CPU), or a variant of ogspr:
+    as-written, ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only, anonmethod."""
     method: OwnMethod = None
     seeds: tuple[int, ...] = (0,)
-    """One run for each, side by side on one device."""
+    """One run for each seed, side by side on one device."""
     out: Path | None = None
-    """Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>."""
+    """Folder for the runs, seed-<seed> below it. Default: runs/<task>/<preset>."""
     resume: Path | None = None
-    """Go on with the run in this folder. The same command again does so, too."""
+    """Resume the run in this folder. Repeating the command that started it does the same."""
     config: Path | None = None
     """A TOML or JSON file with options, named as here (agent.discount = 0.98); options given here win."""
     allow_changes: bool = False
-    """Go on with a run although options that decide its results differ from those it began with."""
+    """Resume a run although options that affect its results differ from those it was started with."""
     quiet: bool = False
-    """Say only what goes wrong."""
+    """Print only warnings and errors."""
 
     def run(self, console: Console) -> int:
         train(self, console)
@@ -122,7 +121,7 @@ def defaults(
     """
     if resume is not None:
         if config is not None:
-            raise UserError("--resume goes on with the settings of the run; leave --config out.")
+            raise UserError("--resume uses the settings of the run; omit --config.")
         return _of_run(resume)
     given = _settings_file(config) if config is not None else _SettingsFile()
     name = preset or given.preset or default_preset(method)
@@ -204,7 +203,7 @@ def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
         project = getattr(command.options.keep, option)
         if project is not None and project == getattr(said, option):
             yield (
-                f"the numbers of this run go to the project {project!r} of {service}, "
+                f"the metrics of this run are sent to the project {project!r} of {service}, "
                 f"because {file} says so; --keep.{option} None prevents that."
             )
 
@@ -212,13 +211,13 @@ def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
 def _check(command: TrainCommand[Any]) -> None:
     """Refuses what can be seen to be wrong from the words alone."""
     if not command.task:
-        raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
+        raise UserError("no task given; for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
     check_task(command.task, command.options.env)
     if not command.seeds or len(set(command.seeds)) != len(command.seeds):
         given = ", ".join(map(str, command.seeds)) or "none"
         raise UserError(f"--seeds needs one or more distinct integers, got {given}.")
     if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
-        raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
+        raise UserError("--resume continues one run, in its folder; omit --seeds and --out.")
 
 
 def run_folders(command: TrainCommand[Any]) -> list[Path]:
@@ -233,10 +232,10 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
 def _how_to_go_on(command: TrainCommand[Any]) -> str:
     begun = [path for path in run_folders(command) if RunFolder(path).exists]
     if not begun:
-        return "nothing had begun yet."
+        return "nothing had been started yet."
     own_code = (f" {command.task}" if is_own_code(command.task) else "") + _method_words(command)
     commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in begun)
-    return f"everything is saved. The same command goes on from here, or:\n{commands}"
+    return f"everything is saved. The same command resumes from here, or:\n{commands}"
 
 
 def _method_words(command: TrainCommand[Any]) -> str:

@@ -57,7 +57,7 @@ def draw() -> dict[str, Any]:
         renderer.update_scene(data, camera=0)
         red, green = renderer.render()[_SIZE // 2, _SIZE // 2, :2].astype(int)
         if red - green < 50:
-            raise RuntimeError("draws a wrong picture")
+            raise RuntimeError("renders a wrong image")
         return {"renderer": _gl_string()}
 
 

@@ -150,7 +150,7 @@ def _check_fits(snapshot: Snapshot, spec: EnvSpec) -> None:
         theirs = snapshot.get(key)
         if different := _difference(theirs, ours):
             raise SnapshotError(
-                f"{spec.name}: the snapshot was taken with another {key} ({different}); "
+                f"{spec.name}: the snapshot was taken with a different {key} ({different}); "
                 "restore it with the same task, settings and library versions."
             )
 

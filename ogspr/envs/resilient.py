@@ -119,7 +119,7 @@ class ResilientEnvironment:
             step = self._env.step(action)
         if not _same(step, self._last):
             name = self._env.spec.name
-            raise InexactState(f"{name}: the worker died, and a new one did not arrive at its state.")
+            raise InexactState(f"{name}: the worker died, and a new one did not reach its state.")
 
 
 def _same(step: TimeStep | None, other: TimeStep | None) -> bool:

@@ -38,8 +38,8 @@ _LIVENESS_SECONDS = 0.1  # how soon the death of a worker is noticed
 _AWAKE_SECONDS = 1e-4  # how long a worker stays awake for the next request
 _GRACE_SECONDS = 3.0  # how long a worker may take to close before it is ended
 _FAULT_BYTES = 1024
-_STEP_PENDING = "finish the step that was begun first"
-_NO_STEP = "no step was begun"
+_STEP_PENDING = "finish the step that was started first"
+_NO_STEP = "no step was started"
 
 Fields = dict[str, npt.NDArray[Any]]
 
@@ -345,7 +345,7 @@ class WorkerEnvironment:
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         message = f"{self._name}: the worker process {self.pid} died ({how})."
         if self._spec is None and code == 1:
-            message += " A script that starts workers needs `if __name__ == '__main__':` around what it does."
+            message += " A script that starts workers needs `if __name__ == '__main__':` around its code."
         return WorkerDied(message)
 
 

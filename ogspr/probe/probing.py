@@ -263,7 +263,7 @@ def held_out_episodes(episodes: int, seed: int) -> frozenset[int]:
     """Which of so many episodes predictors are judged by: a fifth, at least one."""
     if episodes < FEWEST_EPISODES:
         raise UserError(
-            f"probing needs at least {FEWEST_EPISODES} episodes, to learn from one and be judged by another; "
+            f"probing needs at least {FEWEST_EPISODES} episodes, one to train on and one held out; "
             f"got {episodes}."
         )
     count = max(1, round(_HELD_OUT * episodes))

@@ -79,7 +79,7 @@ class Stage:
         self.spec: EnvSpec = environments[0].spec  # waits until it is built
         if not self.spec.proprioception_size:
             raise UserError(
-                f"{self.spec.name} shows no state beside its pictures, so there is nothing to predict; "
+                f"{self.spec.name} provides no state besides its images, so there is nothing to predict; "
                 "probing works for dmc:<domain>-<task>."
             )
         for env in environments:

@@ -122,12 +122,12 @@ class Checkpoints:
             try:
                 return replace(_verified(path, replay), damaged=tuple(damaged))
             except _Damaged as damage:
-                report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
+                report(f"checkpoint {path} cannot be used: {damage}; trying the previous one")
                 damaged.append(path)
         where = self._folder
         none_usable = f"none of {len(found)} checkpoints in {where} can be used"
-        tried = none_usable if found else f"no checkpoint is in {where}"
-        raise UserError(f"{tried}; put a whole one back, or {advice}.")
+        tried = none_usable if found else f"there is no checkpoint in {where}"
+        raise UserError(f"{tried}; restore an intact one, or {advice}.")
 
     def _report_missing(self, report: Callable[[str], None]) -> None:
         note = self._folder / _NEWEST
@@ -192,7 +192,7 @@ def _verified(path: Path, replay: Path | None) -> Checkpoint:
 def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:
     """Names in a manifest never lead out of the folder."""
     if not isinstance(stamp.name, str) or not allowed.fullmatch(stamp.name):
-        raise _Damaged(f"its manifest names {stamp.name!r}, which is no file of a checkpoint")
+        raise _Damaged(f"its manifest names {stamp.name!r}, which is not a checkpoint file")
     path = folder / stamp.name
     try:
         found = stamp_of(path)
@@ -201,7 +201,7 @@ def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:
     if found.size != stamp.size:
         raise _Damaged(f"{path} has {found.size} bytes instead of {stamp.size}")
     if found != stamp:
-        raise _Damaged(f"{path} is not what was written (sha256 differs)")
+        raise _Damaged(f"{path} has changed since it was written (sha256 differs)")
 
 
 def _sequence(path: Path) -> int:

@@ -139,7 +139,7 @@ class FragileDisplay:
 
     def _complain(self, error: OSError) -> None:
         with contextlib.suppress(OSError):
-            make_console(stderr=True).print(f"warning: cannot print any more ({error}); training goes on.")
+            make_console(stderr=True).print(f"warning: cannot print any more ({error}); training continues.")
 
 
 class QuietDisplay:

@@ -41,7 +41,7 @@ def user_io_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"cannot write {path}: {reason}; choose another place or free this one.") from None
+        raise UserError(f"cannot write {path}: {reason}; choose another path or fix this one.") from None
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def read_file(path: Path) -> bytes:
 
 def open_to_read(path: Path) -> io.BufferedReader:
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     return path.open("rb")
 
 
@@ -165,7 +165,7 @@ def check_own(path: Path) -> None:
         if path.lstat().st_nlink > 1:
             raise UserError(
                 f"cannot write {path}: it is the same file as another one (a hard link); "
-                "put a copy in its place."
+                "replace it with a copy."
             )
 
 
@@ -185,7 +185,7 @@ def check_contents(folder: Path, *, deep: bool = False) -> None:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             kind = _kind(path)
             if kind not in (None, "file", "folder"):
-                raise UserError(f"{path} is a {kind}; a run's folder must hold its files itself.")
+                raise UserError(f"{path} is a {kind}; a run's folder must contain its files itself.")
             if deep and kind == "folder":
                 check_contents(path, deep=True)
 
@@ -217,7 +217,7 @@ def make_folder(path: Path) -> None:
 def make_inner_folder(path: Path) -> None:
     """One that belongs to a run or a report: a link to one is refused."""
     if path.is_symlink():
-        raise UserError(f"cannot write to {path}: it is a link; put a folder in its place.")
+        raise UserError(f"cannot write to {path}: it is a link; replace it with a folder.")
     make_folder(path)
 
 

@@ -150,7 +150,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}.") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no named values.")
+        raise UserError(f"{path} is damaged: it contains no named values.")
     return content
 
 
@@ -202,7 +202,7 @@ def continued_manifest(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     before = read_json(path) if path.exists() else content
     earlier = before.get("resumed", [])
     if not isinstance(earlier, list):
-        raise UserError(f"{path} is damaged: resumed is {earlier!r}; put the file back.")
+        raise UserError(f"{path} is damaged: resumed is {earlier!r}; restore the file.")
     later = {name: content[name] for name in content if name != "environment"}
     return before | {"resumed": [*earlier, later]}
 

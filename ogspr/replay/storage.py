@@ -81,7 +81,7 @@ class StoragePlan:
     learners: int
 
     def __str__(self) -> str:
-        where = "in main memory, read by the GPU" if self.place == "pinned" else "beside the networks"
+        where = "in main memory, read by the GPU" if self.place == "pinned" else "next to the networks"
         size = gigabytes(self.learners * self.shape.bytes)
         count = f"{self.learners} x " if self.learners > 1 else ""
         steps = f"{count}{self.shape.capacity} steps of {self.shape.bytes_a_step} bytes"
@@ -99,7 +99,7 @@ def plan_storage(
     main_memory = free_host_bytes() - HOST_RESERVE_BYTES
     if not device.is_gpu:
         if place == "pinned":
-            raise UserError("replay in pinned memory needs a CUDA device; leave the place out.")
+            raise UserError("replay in pinned memory needs a CUDA device; omit --replay.place.")
         return choose_place(shape, learners, [Room("device", "main memory", main_memory)])
     gpu_memory = device.free_bytes - learners * DEVICE_RESERVE_BYTES
     rooms = [Room("device", "GPU memory", gpu_memory), Room("pinned", "main memory", main_memory)]

@@ -183,7 +183,7 @@ def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Cons
         report = make_report(paths, at)
     if not report.collection.runs:
         reasons = "\n".join(f"  {folder}: {reason}" for folder, reason in report.collection.skipped)
-        raise UserError(f"no run that could be used was found:\n{reasons}")
+        raise UserError(f"no usable run was found:\n{reasons}")
     make_folder(out)
     for name in ("tables", "figures"):
         make_inner_folder(out / name)
@@ -230,7 +230,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     for line in lines[:_MOST_LINES]:
         console.print(line)
     if len(lines) > _MOST_LINES:
-        console.print(f"... and {len(lines) - _MOST_LINES} more; all are in the page")
+        console.print(f"... and {len(lines) - _MOST_LINES} more; all are on the page")
     found = (
         (len(report.collection.runs), "run"),
         (len(grid.methods), "method"),
@@ -241,7 +241,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     console.print(", ".join(plural(count, word) for count, word in found))
     for line in _hints(report):
         console.print(line)
-    console.print(f"written     {out / 'report.html'}; tables/ and figures/ are beside it")
+    console.print(f"written     {out / 'report.html'}; tables/ and figures/ are next to it")
 
 
 def _hints(report: Report) -> list[str]:

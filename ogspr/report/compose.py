@@ -82,7 +82,7 @@ def _score(grid: Grid, method: str, task: str) -> Score:
         "finished": sum(run.finished for run in runs),
         "agent_steps": entry.agent_steps if entry else None,
         "score": float(entry.scores.mean()) if entry else None,
-        "note": entry.note if entry else "these runs share no step",
+        "note": entry.note if entry else "these runs have no step in common",
         "incomplete": entry is None or not entry.complete,
     }
 

@@ -47,7 +47,7 @@ def runtime_table(grid: Grid) -> Table | None:
         name="runtime",
         title="Parameters and time (Table 5)",
         note="Hours for 500 000 agent steps with evaluation, as long as the measured steps take on average; "
-        "steps before the first update are left out. The paper's: cheetah-run on an RTX 4090.",
+        "steps before the first update are excluded. The paper's: cheetah-run on an RTX 4090.",
         columns=(
             Column("method, task, machine"),
             Column("parameters, millions", "ours"),
@@ -97,7 +97,7 @@ def _by_machine(runs: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 def _hours(runs: Sequence[RunResult]) -> Cell:
     hours = [seconds * PAPER_STEPS["dmc"] / _SECONDS_AN_HOUR for seconds in seconds_of(runs)]
     seeds = sorted({str(found) for run in runs if (found := nested(run.manifest, "settings", "seeds"))})
-    together = f"{' or '.join(seeds)} in one process" if seeds else "unknown how many in one process"
+    together = f"{' or '.join(seeds)} in one process" if seeds else "seeds per process unknown"
     return number(median(hours), digits=2, note=f"median of {plural(len(hours), 'run')}, {together}")
 
 

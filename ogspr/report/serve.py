@@ -90,9 +90,9 @@ def serve(paths: Sequence[Path], *, host: str, port: int, console: Console) -> N
     server = make_server(Watcher(paths, title), host, port)
     address = f"http://{_shown(host)}:{server.server_address[1]}/"
     console.print(f"watching    {', '.join(map(str, paths))}")
-    console.print(f"open        {address}   (Ctrl-C ends it)")
+    console.print(f"open        {address}   (Ctrl-C stops it)")
     if not _is_loopback(host):
-        console.print("warning: everybody who can reach this machine can read these runs", style="yellow")
+        console.print("warning: anyone who can reach this machine can read these runs", style="yellow")
     with contextlib.closing(server.socket), contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
 
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.names is not None and self._name_asked_for() not in self.names:
             # A page from elsewhere that calls this machine by a name of its own must not read along.
-            self.send_error(HTTPStatus.FORBIDDEN, "served for this machine only")
+            self.send_error(HTTPStatus.FORBIDDEN, "served to this machine only")
         elif self.path == "/":
             self._send(page(None, live="data.json").encode(), "text/html; charset=utf-8")
         elif self.path == "/data.json":

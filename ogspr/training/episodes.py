@@ -26,7 +26,7 @@ StepListener = Callable[[int, Action | None, TimeStep], None]
 def finite(action: Action) -> Action:
     """The action itself; Diverged if it is not finite."""
     if not np.isfinite(action).all():
-        raise Diverged("training stopped: the policy gives actions that are not finite.")
+        raise Diverged("the policy's actions are non-finite.")
     return action
 
 

@@ -77,7 +77,7 @@ class Evaluator:
     def begin(self, snapshot: PolicySnapshot, episodes: int | None = None) -> None:
         """Starts an evaluation; the one before must be over."""
         if self.busy:
-            raise RuntimeError("the last evaluation is not over")
+            raise RuntimeError("the last evaluation is still running")
         self._starts = self._environment_states()
         self._begin(snapshot, episodes)
 

@@ -115,9 +115,9 @@ class Opening:
             return
         run.checkpoints.put_aside(found.damaged)
         if found.agent_steps == self._request.options.agent_steps:
-            self._listener.line(f"{run.folder.path} has made its {found.agent_steps} agent steps")
+            self._listener.line(f"{run.folder.path} is complete ({found.agent_steps} agent steps)")
         else:
-            self._listener.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
+            self._listener.line(f"resuming {run.folder.path} from agent step {found.agent_steps}")
 
     # --- one run ---------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Opening:
         if folder.has_results:
             raise UserError(
                 f"{folder.path} holds results of a run, but no config.json; "
-                "put it back, or choose another --out."
+                "restore it, or choose another --out."
             )
         return None
 
@@ -148,8 +148,8 @@ class Opening:
         found = checkpoints.newest(self._listener.warning) if stored else None
         if found is not None and found.agent_steps > options.agent_steps:
             raise UserError(
-                f"{folder.path} is at agent step {found.agent_steps} already, and --agent-steps "
-                f"{options.agent_steps} ends before; use a larger number, or another --out."
+                f"{folder.path} is already at agent step {found.agent_steps}, beyond --agent-steps "
+                f"{options.agent_steps}; use a larger number, or another --out."
             )
         state = found.state() if found else None
         with _fitting(found):
@@ -259,7 +259,9 @@ class Opening:
         begun = [run for run in stored if run is not None]
         kept = {(run.capacity, run.place) for run in begun}
         if len(kept) > 1 or (kept and len(begun) < len(stored)):
-            raise UserError("these runs were begun with different replays; go on with each by itself.")
+            raise UserError(
+                "these runs were started with different replay buffers; resume each of them separately."
+            )
         capacity, place = kept.pop() if kept else (self._capacity(spec), options.replay.place)
         longer = begun and options.agent_steps > begun[0].options["agent_steps"]
         if longer and capacity < self._capacity(spec):
@@ -285,8 +287,8 @@ class Opening:
         as_published = not any(name.startswith("agent.") for name in self._changed_settings())
         if not self._device.is_gpu and as_published and self._request.preset != SMALL:
             self._listener.warning(
-                f"{self._request.preset} was made for a GPU and takes days on a CPU; for one, there is "
-                f"--preset {SMALL}."
+                f"{self._request.preset} was made for a GPU and takes days on a CPU; "
+                f"use --preset {SMALL} there."
             )
 
     # --- what is written down about a run --------------------------------------------------------
@@ -346,7 +348,7 @@ class Opening:
                 f"{folder.path} was started with different settings:\n  {listed}\n"
                 "Use the same ones, another --out, or --allow-changes to resume anyway."
             )
-        self._listener.warning(f"{folder.path} goes on with changed settings:\n  {listed}")
+        self._listener.warning(f"resuming {folder.path} with changed settings:\n  {listed}")
 
 
 @contextlib.contextmanager
@@ -360,7 +362,7 @@ def _fitting(found: Checkpoint | None) -> Iterator[None]:
         if found is None:
             raise
         raise UserError(
-            f"{found.path} does not fit these settings: {error}; use those the run was begun with."
+            f"{found.path} does not fit these settings: {error}; use the settings the run was started with."
         ) from None
 
 

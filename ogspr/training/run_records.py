@@ -138,7 +138,7 @@ class RunRecords:
                 sink.log(agent_steps, values)
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise UserError(
-                f"the csv files of {self._folder.path} are damaged: {error!r}; put whole ones back."
+                f"the csv files of {self._folder.path} are damaged: {error!r}; restore intact ones."
             ) from None
 
     def _told(self) -> Iterator[tuple[int, dict[str, float]]]:

@@ -61,7 +61,7 @@ def read_config(folder: RunFolder) -> RunConfig:
     kinds = (str, str, str, int, int, str, str, dict)
     for (name, value), kind in zip(values.items(), kinds, strict=True):
         if type(value) is not kind:
-            raise UserError(f"{folder.config} is damaged: {name} is {value!r}; put the file back.")
+            raise UserError(f"{folder.config} is damaged: {name} is {value!r}; restore the file.")
     method_named(str(values["method"]), str(folder.config))
     check_revision(str(values["method"]), content, str(folder.path))
     config = RunConfig(**cast(dict[str, Any], values))

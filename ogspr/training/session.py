@@ -91,9 +91,9 @@ class Session:
     def _warn_if_slow(self) -> Iterator[None]:
         """Torch waits without end for helper processes of its own that hang."""
         advice = (
-            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if that goes on, "
-            "stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 in the environment: "
-            "torch does without helper processes then."
+            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if it does not "
+            "finish, stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 set: "
+            "torch then compiles without helper processes."
         )
         timer = threading.Timer(COMPILATION_SECONDS, self._listener.warning, [advice])
         timer.daemon = True
@@ -124,10 +124,10 @@ class Session:
         try:
             work()
         except Diverged as error:
-            advice = "Its last checkpoint is whole: go on from it with other settings and --allow-changes."
+            advice = "Its last checkpoint is intact: resume from it with other settings and --allow-changes."
             self._give_up(run, error, advice)
         except (WorkerDied, WorkerError, SnapshotError) as error:
-            self._give_up(run, error, "Its last checkpoint is whole: the same command goes on from it.")
+            self._give_up(run, error, "Its last checkpoint is intact: the same command resumes from it.")
         else:
             return True
         return False

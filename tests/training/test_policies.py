@@ -137,7 +137,7 @@ def test_an_exported_policy_is_evaluated_in_its_own_protocol(run, tmp_path):
     wanted = Eval(path=path, task=TASK, episodes=3, seed=5, workers=False)
     alone, of_run = (commands.evaluate(each, console()) for each in (wanted, replace(wanted, path=run)))
     assert alone.episodes == of_run.episodes
-    with pytest.raises(UserError, match=f"would run the code {TASK}; if you trust it, say so: --task {TASK}"):
+    with pytest.raises(UserError, match=f"would run the code {TASK}; if you trust it, add: --task {TASK}"):
         commands.evaluate(replace(wanted, task=None), console())
 
 

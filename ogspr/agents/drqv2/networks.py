@@ -131,7 +131,7 @@ def continuous_actions(spec: EnvSpec) -> Continuous:
     """The actions of an environment; a UserError where they are not continuous."""
     if not isinstance(spec.actions, ContinuousActions):
         raise UserError(
-            f"drqv2 learns continuous actions only, and {spec.name} has {spec.actions} ones; "
+            f"drqv2 supports continuous actions only, and {spec.name} has {spec.actions} actions; "
             "choose another preset or another task."
         )
     return Continuous(spec.actions.size)

@@ -35,7 +35,7 @@ class ObservationPrediction:
     horizon: ClassVar[int] = 0
 
     weight: float = 0.1
-    """Weight of its loss, which adds up the errors of all pixels (code)."""
+    """Weight of its loss, which sums the errors of all pixels (code)."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class ShortTermValue:
     weight: float = 1.0
     """Weight of its loss."""
     bins: int = 65
-    """Bins of the two-hot code."""
+    """Bins of the two-hot encoding."""
     limit: float = 10.0
-    """symexp of it is the largest return that can be told apart: 22 025."""
+    """symexp of it is the largest return that can be represented: 22 025."""
 
     def __post_init__(self) -> None:
         require_middle(short_term_value_bins=self.bins)
@@ -63,9 +63,9 @@ class SelfPrediction:
     name: ClassVar[str] = "self_prediction"
 
     weight: float = 5.0
-    """Weight of its loss, for each step the mean over latent dimensions (code)."""
+    """Weight of its loss: for each step, the mean over latent dimensions (code)."""
     horizon: int = 5
-    """Steps that are predicted."""
+    """Number of steps that are predicted."""
 
 
 AuxiliaryTask: TypeAlias = ObservationPrediction | ShortTermValue | SelfPrediction
@@ -83,7 +83,7 @@ class Adapters:
     second_exists: bool
     """Whether there is an Adapter 2 in self-prediction."""
     shared: bool = False
-    """Whether both are one module."""
+    """Whether both adapters are one module."""
 
 
 TWO = Adapters(first_exists=True, second_exists=True)
@@ -147,14 +147,14 @@ class OGSPRConfig:
     target_noise: float = 0.2
     """Standard deviation of the noise on target actions."""
     target_noise_limit: float = 0.3
-    """Where that noise is clipped."""
+    """Bound at which that noise is clipped."""
     target_period: int = 250
     """Updates between two copies to the target networks."""
 
     priority_exponent: float = 0.4
-    """LAP: how much the error counts in sampling. 0: replay is uniform (code: on Atari; paper: LAP)."""
+    """LAP: exponent of the error in sampling. 0: replay is uniform (code: on Atari; paper: LAP)."""
     minimum_priority: float = 1.0
-    """LAP: errors below this count as this."""
+    """LAP: smaller errors count as this value."""
 
     batch_size: int = 256
     """Windows in each of the two batches."""
@@ -178,7 +178,7 @@ class OGSPRConfig:
     gumbel_temperature: float = 10.0
     """Discrete actions: tau of the Gumbel-Softmax."""
     sampled_evaluation: bool = False
-    """Discrete actions: evaluation draws them through the Gumbel-Softmax, too (code: on Atari)."""
+    """Discrete actions: evaluation samples them through the Gumbel-Softmax, too (code: on Atari)."""
 
     tolerated_failures: int = 10
     """Consecutive updates that may be skipped because a number was non-finite; then the run stops."""
@@ -188,7 +188,7 @@ class OGSPRConfig:
         require_not_negative(learning_rate=self.learning_rate, priority_exponent=self.priority_exponent)
         if self.needs_features and self.sizes.features != self.sizes.latent:
             raise UserError(
-                f"with auxiliary input features, features and latent must be of one size, got "
+                f"with auxiliary input features, features and latent must have the same size, got "
                 f"{self.sizes.features} and {self.sizes.latent}; g reads both."
             )
         require_positive(

@@ -40,7 +40,7 @@
   const progressText = (run) => `${short(run.agent_steps)} of ${short(run.wanted_steps)}`;
 
   function progress(run) {
-    const title = `${steps(run.agent_steps)} agent steps of the ${steps(run.wanted_steps)} that were asked for`;
+    const title = `${steps(run.agent_steps)} agent steps of the ${steps(run.wanted_steps)} requested`;
     const bar = element('progress', { max: 1, value: share(run), 'aria-label': 'progress' });
     return element('span', { class: 'progress', title }, bar, element('span', {}, progressText(run)));
   }
@@ -330,7 +330,7 @@
 
   /** Browsers play a gif as a picture, and everything else as a film. */
   function film(name, source) {
-    if (!isLocal(source)) return element('p', { class: 'empty' }, 'This film lies elsewhere and is not loaded.');
+    if (!isLocal(source)) return element('p', { class: 'empty' }, 'This video is stored elsewhere and was not loaded.');
     if (name.toLowerCase().endsWith('.gif')) return element('img', { src: source, alt: name, loading: 'lazy' });
     return element('video', { controls: true, preload: 'metadata', src: source, 'aria-label': name, playsinline: true });
   }
