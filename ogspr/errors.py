@@ -18,7 +18,7 @@ class SnapshotError(UserError):
 
 
 class RunsFailed(Exception):
-    """Some runs could not go on; the others are done."""
+    """Some runs failed; the others are complete."""
 
 
 class Diverged(UserError):
@@ -26,7 +26,7 @@ class Diverged(UserError):
 
 
 class SimulationFault(Exception):
-    """The simulator lost its state (diverged physics, say); the episode cannot go on, the run can."""
+    """The simulator lost its state (diverged physics, for example): the episode ends, the run continues."""
 
 
 def unknown(kind: str, given: str, known: Iterable[str], hint: str = "", *, prefix: str = "") -> UserError:

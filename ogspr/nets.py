@@ -101,7 +101,7 @@ class SpectralLinear(Linear):
     """A linear layer whose weight is divided by its largest singular value (Miyato et al., 2018).
 
     The value is followed by one step of power iteration a forward pass in training. Not torch's
-    parametrisation: that makes a class of its own for each layer, and compiled code is then compiled again
+    parametrisation: that makes a separate class for each layer, and compiled code is then compiled again
     for each learner of a process.
     """
 

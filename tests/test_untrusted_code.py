@@ -398,7 +398,7 @@ def test_a_loaded_agent_makes_no_environment_of_code_that_its_file_names(task, r
     agent = ogspr.load(hostile_run(run, tmp_path / "hostile", task))
     with pytest.raises(UserError, match="would run the code"):
         agent.make_env(seed=0)
-    with pytest.raises(UserError, match="is of the task"):
+    with pytest.raises(UserError, match="belongs to the task"):
         agent.make_env(seed=0, task="gym:CartPole-v1")
 
 
@@ -427,7 +427,7 @@ def test_a_path_is_no_task_that_a_user_has_named(option, run, tmp_path, in_folde
 
 def test_a_task_is_found_behind_an_option_with_a_colon(run, in_folder):
     done = in_folder("train", "--keep.wandb", "team:project", "--resume", run, "dmc:walker-walk")
-    assert f"is of the task {TASK}, not dmc:walker-walk." in done.stderr
+    assert f"belongs to the task {TASK}, not to dmc:walker-walk." in done.stderr
     done = in_folder("train", "--out", "a:b", "dmc:walker-wlak")
     assert "did you mean dmc:walker-walk" in done.stderr
 

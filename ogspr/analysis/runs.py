@@ -110,11 +110,11 @@ class Collection:
 
 
 def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = None) -> Collection:
-    """All runs in or below `paths`; what is broken is named and left out.
+    """All runs in or below `paths`; what is broken is named and skipped.
 
     Args:
         paths: Folders.
-        read: Reads a run; `read_run`, unless somebody remembers what was read before.
+        read: Reads a run; `read_run`, or a cached reader.
     """
     runs: list[RunResult] = []
     skipped: list[tuple[Path, str]] = []
@@ -133,7 +133,7 @@ def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = No
 
 
 def checked_folders(paths: Iterable[Path]) -> list[Path]:
-    """The same; a UserError where there are none, or one of them is no folder."""
+    """The same; a UserError if there are none, or one of them is not a folder."""
     folders = list(paths)
     if not folders:
         raise UserError("no runs were given: pass run folders, or folders that contain runs, usually `runs`.")
@@ -144,7 +144,7 @@ def checked_folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def run_folders(path: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Folders with something that only a run leaves, and places where nobody could or would look.
+    """Folders with files that only a run writes, and places that could not or should not be searched.
 
     Links are not followed, nor is a run looked into.
     """
@@ -212,9 +212,9 @@ def _check_config(path: Path, config: dict[str, Any]) -> None:
 
 
 def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatArray]:
-    """Names and numbers of a csv file, empty where there is none; a row that is being written is left out.
+    """Names and numbers of a csv file, empty if there is none; a row that is being written is skipped.
 
-    With `most`, not more than so many rows: every n-th, the last one always.
+    With `most`, at most that many rows: every n-th, the last one always.
     """
     lines = _whole_lines(path) if path.exists() else []
     every = max(1, math.ceil((len(lines) - 1) / most)) if most else 1
@@ -227,7 +227,7 @@ def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatA
 
 
 def _episodes(run: RunResult) -> tuple[int, ...]:
-    """Of an evaluation; if the last one has a number of its own, that comes second. Empty: nobody knows."""
+    """Of an evaluation; if the last one has another number, that comes second. Empty: unknown."""
     numbers = (nested(run.options, "evaluation", name) for name in ("episodes", "final_episodes"))
     return tuple(dict.fromkeys(number for number in numbers if isinstance(number, int)))
 

@@ -72,7 +72,7 @@ class Tasks:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """Play whole episodes with the random policy: shows that an environment works."""
+    """Play full episodes with the random policy: shows that an environment works."""
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory."""
@@ -112,7 +112,7 @@ class Quickstart:
 
 @dataclass(frozen=True, kw_only=True)
 class Eval:
-    """Play whole episodes with a trained policy, as in evaluation, and print every score."""
+    """Play full episodes with a trained policy, as in evaluation, and print every score."""
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, or a policy file."""
@@ -139,7 +139,7 @@ class Eval:
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """Film a trained policy."""
+    """Record a video of a trained policy."""
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, or a policy file."""
@@ -205,7 +205,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Serve the page of `ogspr report` while runs go on."""
+    """Serve the page of `ogspr report` while runs are training."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
     """Run folders, or folders that contain runs, at any depth."""
@@ -223,7 +223,7 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Measure how much of the simulator's state is in what runs have learned to see: linear probing."""
+    """Linear probing: measure how much of the simulator's state the representations of runs contain."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Runs of one task, or folders that contain runs."""

@@ -60,7 +60,7 @@ def examine() -> Iterator[Finding]:
     yield _system()
     yield from _packages()
     for subject, check in (("OpenGL", _opengl), ("CUDA", _cuda), ("memory", _memory_here)):
-        # A doctor that falls ill helps nobody: whatever a check runs into is its finding.
+        # Checks must not crash: whatever one runs into is its finding.
         try:
             yield check()
         except Exception as error:

@@ -203,10 +203,10 @@ def _groups(
 ) -> list[tuple[list[SavedRun], list[Collector]]]:
     """Runs that are probed with the same collectors: those of their seed, or all where there is none."""
     groups: dict[tuple[int, ...], list[SavedRun]] = {}
-    everybody = range(len(collectors))
+    everyone = range(len(collectors))
     for run in runs:
-        own = [place for place in everybody if collectors[place].seed == run.config.seed]
-        groups.setdefault(tuple(own or everybody), []).append(run)
+        own = [place for place in everyone if collectors[place].seed == run.config.seed]
+        groups.setdefault(tuple(own or everyone), []).append(run)
     return [(members, [collectors[place] for place in places]) for places, members in groups.items()]
 
 

@@ -36,14 +36,14 @@ OwnMethod: TypeAlias = Annotated[
     str | None,
     tyro.conf.arg(
         metavar="MODULE:NAME",
-        help="A method that is code of your own: an ogspr.MethodEntry, or a function that returns one.",
+        help="Your own method: an ogspr.MethodEntry, or a function that returns one.",
     ),
 ]
 """An option of every command that reads configurations of methods; `ogspr.cli` registers what it names."""
 
 
 def own_method(name: str) -> MethodEntry:
-    """What `--method` names, imported; a UserError if that is no method."""
+    """What `--method` names, imported; a UserError if that is not a method."""
     module_name, _, attribute = name.partition(":")
     file = PurePath(module_name)
     if file.suffix == ".py":
@@ -147,7 +147,7 @@ def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
 
 
 def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Callback] = ()) -> Sequence[Run]:
-    """Trains to the end, or until somebody stops it; the runs as they ended."""
+    """Trains to the end, or until it is stopped; the runs as they ended."""
     _check(command)
     from ogspr.commands.spectator import Announcer
     from ogspr.training.run import Request
@@ -194,7 +194,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
 
 
 def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
-    """Where numbers will go because a file says so, which may be somebody else's."""
+    """Where metrics will be sent because a file says so, which may be from someone else."""
     file = command.resume or command.config
     if file is None:
         return
@@ -221,7 +221,7 @@ def _check(command: TrainCommand[Any]) -> None:
 
 
 def run_folders(command: TrainCommand[Any]) -> list[Path]:
-    """One for each seed: the one to go on with, or runs/<task>/<preset>/seed-<seed>."""
+    """One for each seed: the one to resume, or runs/<task>/<preset>/seed-<seed>."""
     if command.resume is not None:
         return [command.resume]
     place = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in command.task)
@@ -230,11 +230,11 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
 
 
 def _how_to_go_on(command: TrainCommand[Any]) -> str:
-    begun = [path for path in run_folders(command) if RunFolder(path).exists]
-    if not begun:
+    started = [path for path in run_folders(command) if RunFolder(path).exists]
+    if not started:
         return "nothing had been started yet."
     own_code = (f" {command.task}" if is_own_code(command.task) else "") + _method_words(command)
-    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in begun)
+    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in started)
     return f"everything is saved. The same command resumes from here, or:\n{commands}"
 
 

@@ -33,10 +33,10 @@ class AtariProtocol:
     action_repeat: int
     sticky_actions: float  # probability that the emulator repeats the previous action instead
     full_action_set: bool  # all 18 actions, or only those the game distinguishes
-    noops: int  # at most so many no-op frames before an episode
+    noops: int  # at most this many no-op frames before an episode
     frame_cap: int  # emulator frames after which an episode is truncated
     sign_rewards: bool  # presets: in training; environments: whether this one does. Scores never are.
-    terminal_on_life_loss: bool  # likewise: a learner is told of lost lives, while the game goes on
+    terminal_on_life_loss: bool  # likewise: the learner sees lost lives as terminal, but the game continues
     fire: bool  # FIRE is pressed for one action repeat as a game begins and after a lost life
 
 
@@ -172,7 +172,7 @@ class AtariSource:
         return RawStep(frame=self._frame())
 
     def step(self, action: Action) -> RawStep:
-        """The action for its repeat; after a lost life FIRE comes first, for as many frames of its own.
+        """The action for its repeat; after a lost life FIRE comes first, for as many frames.
 
         Not at the end of the step that lost the life: its picture is what the loss led to. What FIRE earns
         and takes belongs to this step, and a game may be over before the action's turn.
@@ -214,8 +214,8 @@ class AtariSource:
         from ale_py import ALEState
 
         saved = cast(dict[str, Any], state)
-        # An emulator that has never run a frame keeps something of its own through a restore: without
-        # this, Qbert and Tetris go on differently in a fresh process.
+        # An emulator that has never run a frame keeps some state through a restore: without
+        # this, Qbert and Tetris continue differently in a fresh process.
         self._ale.act(_NOOP)
         self._ale.restoreSystemState(ALEState(saved["emulator"].tobytes()))
         self._noop_rng.bit_generator.state = saved["noop_rng"]

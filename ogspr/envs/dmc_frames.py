@@ -21,7 +21,7 @@ class TidyRenderer(mujoco.Renderer):  # type: ignore[misc]  # MuJoCo has no type
     """Frees what is its own.
 
     OpenGL deletes by number, in whichever context is current: closed while another renderer's context is,
-    `mujoco.Renderer` deletes that one's textures and buffers, which goes on with garbage for pictures.
+    `mujoco.Renderer` deletes that one's textures and buffers, whose images are garbage from then on.
     """
 
     def close(self) -> None:

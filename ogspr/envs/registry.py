@@ -52,9 +52,9 @@ def make(name: str, *, seed: int, training: bool = False, options: EnvOptions | 
 
 
 def check_task(name: str, options: EnvOptions | None = None) -> None:
-    """A UserError where there is no such environment, as far as that can be seen at once.
+    """A UserError if there is no such environment, as far as that can be checked immediately.
 
-    Nothing is imported, drawn or started for it: a name that is mistyped should cost nobody a wait.
+    Nothing is imported, rendered or started for it: a mistyped name should be reported without a wait.
     """
     suite, rest = _parts(name)
     if suite in _SUITES:
@@ -71,7 +71,7 @@ def launch(
     options: EnvOptions | None = None,
     worker: bool = True,
 ) -> SplitStepEnvironment:
-    """The environment called `name` in a process of its own, or here with the same interface."""
+    """The environment called `name` in a separate process, or in this one with the same interface."""
     check_task(name, options)
     build = partial(make, name, seed=seed, training=training, options=options)
     if not worker:

@@ -17,11 +17,11 @@ _MOST_DEATHS = 3  # in one episode: a worker that dies again and again has a rea
 
 
 class InexactState(WorkerDied):
-    """The state of a dead worker could not be built anew."""
+    """The state of a dead worker could not be rebuilt."""
 
 
 class ResilientEnvironment:
-    """Keeps what is needed to build the same state anew: the start of the episode, and the actions since.
+    """Keeps what is needed to rebuild the same state: the start of the episode, and the actions since.
 
     A worker that died is replaced, and the new one is brought to where the old one was. If it does not arrive
     at the same picture, the death is passed on: an inexact state is worse than a run that stops.

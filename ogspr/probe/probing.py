@@ -53,7 +53,7 @@ class LinearHeads:
         return torch.baddbmm(self.bias, inputs, self.weight)
 
     def errors(self, examples: Sequence[Examples]) -> list[float]:
-        """Mean squared norm of the error of each predictor on examples of its own."""
+        """Mean squared norm of the error of each predictor, on its own examples."""
         return [self._error(place, each) for place, each in enumerate(examples)]
 
     @torch.no_grad()
@@ -139,7 +139,7 @@ class _Pool:
         return Examples(self._inputs[rows], self._targets[rows])
 
 
-_STILL = 1e-8  # a variance below this is rounding: such a number has no scale of its own
+_STILL = 1e-8  # a variance below this is rounding: such a number has no scale
 
 
 class RunningMoments:
@@ -260,7 +260,7 @@ def probe_all(
 
 
 def held_out_episodes(episodes: int, seed: int) -> frozenset[int]:
-    """Which of so many episodes predictors are judged by: a fifth, at least one."""
+    """Which of `episodes` episodes are held out to evaluate predictors: a fifth, at least one."""
     if episodes < FEWEST_EPISODES:
         raise UserError(
             f"probing needs at least {FEWEST_EPISODES} episodes, one to train on and one held out; "

@@ -148,9 +148,9 @@ class Checkpoints:
                 with user_io_errors(path):
                     path.rename(unfinished)
                 remove(unfinished)
-        self._remove_pieces_nobody_needs(kept)
+        self._remove_unused_pieces(kept)
 
-    def _remove_pieces_nobody_needs(self, kept: Sequence[Path]) -> None:
+    def _remove_unused_pieces(self, kept: Sequence[Path]) -> None:
         needed = set()
         for path in kept:
             try:

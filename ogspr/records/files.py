@@ -1,7 +1,7 @@
-"""Files for a user: written anew and whole, through no link; what goes wrong there is told, not thrown.
+"""Files for a user: written atomically, never through a link; failures become errors for the user.
 
 A place that a user names may lie behind links. What lies in a run or in a report may not be one: it may come
-from somebody else, and writing through it would reach any file of the user.
+from someone else, and writing through it would reach any file of the user.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class NewFiles:
     """
 
     def __init__(self) -> None:
-        self._begun: dict[Path, Path] = {}  # the name a file will have, and the one it has until then
+        self._unfinished: dict[Path, Path] = {}  # the name a file will have, and the one it has until then
         self._replaced: list[Path] = []
 
     def __enter__(self) -> NewFiles:
         return self
 
     def begin(self, path: Path) -> Path:
-        """Where to write what `path` shall be: an empty file, whose name nobody could foresee."""
+        """Where to write the content of `path`: an empty file with an unpredictable name."""
         check_file(path)
-        self._begun[path] = unfinished_name(path)
+        self._unfinished[path] = unfinished_name(path)
         with user_io_errors(path):
-            self._begun[path].open("xb").close()
-        return self._begun[path]
+            self._unfinished[path].open("xb").close()
+        return self._unfinished[path]
 
     def instead_of(self, path: Path) -> None:
         """A file that goes when the new ones have their names."""
@@ -85,17 +85,17 @@ class NewFiles:
         """Where anything has failed, nothing is left of any of them."""
         try:
             if kind is None:
-                for path, begun in self._begun.items():
+                for path, unfinished in self._unfinished.items():
                     with user_io_errors(path):
-                        begun.replace(path)
-                for folder in {path.parent for path in self._begun}:
+                        unfinished.replace(path)
+                for folder in {path.parent for path in self._unfinished}:
                     with user_io_errors(folder):
                         fsync_folder(folder)
                 for path in self._replaced:
                     remove(path)
         finally:
-            for begun in self._begun.values():
-                remove(begun)
+            for unfinished in self._unfinished.values():
+                remove(unfinished)
 
 
 def write_atomic(path: Path, data: bytes) -> FileStamp:

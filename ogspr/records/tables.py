@@ -108,7 +108,7 @@ _WIDTH = 50
 
 
 def read_rows(path: Path, size: int | None = None) -> list[dict[str, float]]:
-    """The numbers of a csv file, row by row; other columns are left out. `size`: bytes to read of it."""
+    """The numbers of a csv file, row by row; other columns are skipped. `size`: bytes to read of it."""
     text = read_file(path)[:size].decode()
     return [_numbers(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
 

@@ -10,7 +10,7 @@ Reach is what makes a slot a valid start. It grows as the outcomes come in, stop
 jumps to the longest horizon at a terminal, after which nothing counts. Overwriting a frame takes it back
 from every slot whose stack the frame belonged to.
 
-A lost life is a terminal whose episode goes on: what comes after it are starts like any other, and their
+A lost life is a terminal whose episode continues: what comes after it are starts like any other, and their
 stacks reach back over it.
 
 Windows across episodes need none of that: any run of stored slots will do, and an age of 0 marks where an
@@ -97,7 +97,7 @@ class Replay:
         if not self._open:
             raise RuntimeError("call begin() with the first observation of the episode before add()")
         if step.fault and step.last:
-            # The simulator failed: nobody saw what the action led to, so nothing is learned from it.
+            # The simulator failed: the outcome of the action is unknown, so nothing is learned from it.
             self._open = False
             return
         vector = np.asarray(action, np.float32)

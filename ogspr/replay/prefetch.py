@@ -18,7 +18,7 @@ class Prefetcher:
     """Hands out the windows drawn at the call before, and copies those of this call meanwhile.
 
     So windows are drawn by the priorities of one update earlier. All work is queued, nothing waits. A method
-    with updates of several kinds asks for different draws: each kind has a call before of its own.
+    with updates of several kinds asks for different draws: each kind has its own call before.
 
     Args:
         draw: Draws windows whose frames lie in main memory.

@@ -61,7 +61,7 @@ def page(document: Document | None, *, live: str | None = None) -> str:
 
     Args:
         document: What it shows; None while nothing is known.
-        live: Where the script fetches the document anew every few seconds, beside the page's own address
+        live: Where the script fetches the document again every few seconds, next to the page's own address
             (`data.json`, with what `document_json` returns). None: the page never asks for anything.
     """
     style, script = _asset("style.css"), "\n".join(_asset(name) for name in _SCRIPTS)
@@ -165,7 +165,7 @@ def make_report(
     Args:
         paths: Folders of runs, or folders that hold such.
         at: The agent step at which scores are read; None: as in the paper.
-        read: Reads a run, where somebody remembers what was read before.
+        read: Reads a run; may be a cached reader.
     """
     require_positive(at=at)
     collection = collect(paths, read)
@@ -216,7 +216,7 @@ def _write_figures(report: Report, folder: Path) -> int:
 
 
 def _remove(folder: Path, patterns: Iterable[str]) -> None:
-    """What an earlier report has written there and this one perhaps does not: nobody should mix them up."""
+    """Removes files of an earlier report that this one may not write, so that they are not mixed up."""
     for pattern in patterns:
         for path in folder.glob(pattern):
             with user_io_errors(path):

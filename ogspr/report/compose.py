@@ -208,9 +208,9 @@ class _Videos:
         self._left = _ALL_VIDEOS
 
     def of(self, folder: Path) -> list[Video]:
-        """None where they cannot be read: a page without films is better than no page.
+        """None if they cannot be read: a page without videos is better than no page.
 
-        Nor through a link: pages are passed on, and a run from somebody else could lead to any file.
+        Nor through a link: pages are passed on, and a run from someone else could lead to any file.
         """
         if folder.is_symlink():
             return []

@@ -185,7 +185,7 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
             linestyle=_PUBLISHED_DASHES.get(method, "--"),
             color=_PUBLISHED_COLOUR,
             linewidth=1.0,
-            marker=".",  # they are thinned: a straight line between two of them is no measurement
+            marker=".",  # they are thinned: a straight line between two of them is not a measurement
             label=f"{method}{_PUBLISHED}",
         )
     for method in methods:

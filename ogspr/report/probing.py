@@ -40,7 +40,7 @@ class ProbeLoss:
 
 
 def find_losses(paths: Iterable[Path]) -> tuple[list[ProbeLoss], list[str]]:
-    """From all csv files below `paths` that are of this kind, and a line for what was left out.
+    """From all csv files below `paths` that are of this kind, and a line for what was skipped.
 
     A predictor counts once; numbers of probes with other settings are not mixed.
     """

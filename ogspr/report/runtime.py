@@ -78,7 +78,7 @@ def seconds_a_step(run: RunResult) -> float | None:
     random_steps = nested(run.options, "agent", "random_steps")
     # The first row with updates has the compilation in it.
     learning = steps[:-1] > (random_steps if type(random_steps) is int else 0)
-    # `seconds` start anew when a run is resumed, the clock on the wall does not.
+    # `seconds` start again when a run is resumed, wall-clock time does not.
     same_process = np.abs(np.diff(clock) - np.diff(seconds)) < _CLOCKS_AGREE
     usable = learning & same_process & (np.diff(steps) > 0)
     if not usable.any():

@@ -1,4 +1,4 @@
-"""`ogspr watch`: the page of a report, served while runs go on."""
+"""`ogspr watch`: the page of a report, served while runs are training."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.names is not None and self._name_asked_for() not in self.names:
-            # A page from elsewhere that calls this machine by a name of its own must not read along.
+            # A page from elsewhere that gives this machine another name must not read the data.
             self.send_error(HTTPStatus.FORBIDDEN, "served to this machine only")
         elif self.path == "/":
             self._send(page(None, live="data.json").encode(), "text/html; charset=utf-8")
@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         begin, end = _asked_range(self.headers.get("Range", ""), len(data))
         whole = (begin, end) == (0, len(data))
-        # Without parts of a file, a browser cannot jump to the middle of a film.
+        # Without parts of a file, a browser cannot jump to the middle of a video.
         headers = {"Accept-Ranges": "bytes"}
         if not whole:
             headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(data)}"

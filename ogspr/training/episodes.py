@@ -59,7 +59,7 @@ class EpisodeSlot:
         return self.current
 
     def finish_step(self) -> TimeStep:
-        """Takes the step that was begun."""
+        """Receives the step that was started."""
         step = self.current = self.env.finish_step()
         self.score += step.score
         self.agent_steps += 1
@@ -173,7 +173,7 @@ class EpisodeDriver:
 
 
 def in_turn(done: Sequence[Sequence[T]]) -> list[T]:
-    """The first of everybody, then the second of everybody who has one, and so on."""
+    """The first of each, then the second of each that has one, and so on."""
     most = max(map(len, done), default=0)
     return [each[turn] for turn in range(most) for each in done if turn < len(each)]
 

@@ -24,7 +24,7 @@ from ogspr.types import Episode, Snapshot
 
 @dataclass(frozen=True)
 class PolicySnapshot:
-    """What is evaluated: the policy as it was after so many steps of training."""
+    """What is evaluated: the policy as it was after `agent_steps` steps of training."""
 
     agent_steps: int
     frames: int

@@ -122,7 +122,7 @@ class Opening:
     # --- one run ---------------------------------------------------------------------------------
 
     def _stored(self, folder: RunFolder, seed: int) -> RunConfig | None:
-        """The settings of a run that exists and may go on; None where a new one may begin."""
+        """The settings of an existing run that may be resumed; None if a new one may start."""
         if folder.exists:
             stored = read_config(folder)
             self._check_changes(folder, stored, self._config(seed, stored.capacity, stored.place, stored))
@@ -229,7 +229,7 @@ class Opening:
         self._closing.callback(_close_all, environments)
         launching = self._launching()
         environments.append(next(launching))
-        spec = environments[0].spec  # waits until it is built: advice on one that cannot be helps nobody
+        spec = environments[0].spec  # waits until it is built: no advice on one that cannot be built
         self._advise()
         settings = self._settings(spec, stored)
         plan_learners(settings, len(self._request.seeds))
@@ -334,7 +334,7 @@ class Opening:
         return {name: value for name, value in ours.items() if usual.get(name) != value}
 
     def _check_changes(self, folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
-        """Refuses to go on with a run under settings that would make another run of it."""
+        """Refuses to resume a run with settings that would make it a different run."""
         if stored.task != wanted.task:
             raise UserError(
                 f"{folder.path} is a run of {stored.task}, not of {wanted.task}; choose another --out."
@@ -367,7 +367,7 @@ def _fitting(found: Checkpoint | None) -> Iterator[None]:
 
 
 def _wait_for(environments: Sequence[ResilientEnvironment]) -> None:
-    """Until all are built: the memory they take is no room for replay any more."""
+    """Until all are built: the memory they take is not available for replay."""
     for env in environments:
         _ = env.spec
 

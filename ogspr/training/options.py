@@ -151,7 +151,7 @@ def resume_critical(options: dict[str, Any]) -> dict[str, Any]:
     """The part of options, as JSON values, that decides what a run finds: it stays as it is over a resume.
 
     Left out is what only decides how long it takes, what else is written, and when it ends. Not how many
-    episodes the last evaluation has: once that was made nobody makes it again, and a run would claim what it
+    episodes the last evaluation has: once that was made it is not made again, and a run would claim what it
     did not do. One that is made longer has such an evaluation at its old end, too.
     """
     kept = {name: value for name, value in options.items() if name not in ("agent_steps", "workers", "keep")}

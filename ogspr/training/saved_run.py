@@ -90,7 +90,7 @@ class SavedRun:
 
 
 def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = False) -> SavedRun:
-    """A UserError where it is no run, or has no checkpoint that can be used.
+    """A UserError if it is not a run, or has no usable checkpoint.
 
     Args:
         report: Told about newer checkpoints that are damaged.
@@ -104,7 +104,7 @@ def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = F
 
 
 def is_complete(state: Mapping[str, Any], agent_steps: int) -> bool:
-    """Whether a saved trainer had made so many steps, and had finished the evaluation after them."""
+    """Whether a saved trainer had made `agent_steps` steps, and had finished the evaluation after them."""
     progress = state["progress"]
     evaluated = progress["evaluated_at"] == progress["agent_steps"] and state["evaluator"]["occasion"] is None
     return bool(progress["agent_steps"] >= agent_steps and evaluated)

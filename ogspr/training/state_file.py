@@ -21,7 +21,7 @@ def save_state(path: Path, state: State) -> None:
 
 
 def load_state(path: Path) -> State:
-    """What was saved, tensors on the CPU; a UserError where the file is no agent's state."""
+    """What was saved, tensors on the CPU; a UserError if the file is not the state of an agent."""
     return as_tensors(load_tree(path, _KIND))
 
 

@@ -20,7 +20,7 @@ from ogspr.types import Action
 class Stopwatch:
     """Seconds by phase. One phase begins where another ends, so all of them add up to the whole."""
 
-    REST = "rest"  # between the phases that somebody named
+    REST = "rest"  # between the named phases
 
     def __init__(self) -> None:
         self.reset()
@@ -80,7 +80,7 @@ class Trainer:
         finish_round    on a CPU, make the updates; let an evaluation advance;
                         wait for the environment; store what it did
 
-    A GPU gets its updates early, so that it is busy while everybody else waits for the environment. On a CPU
+    A GPU gets its updates early, so that it is busy while everything else waits for the environment. On a CPU
     they would delay the action.
 
     Args:

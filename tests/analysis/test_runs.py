@@ -89,7 +89,7 @@ def broken(path):
     yield (
         write_run(path / "foreign", {0: 1.0}),
         lambda run: (run / "config.json").write_text(json.dumps({"model": "resnet"})),
-        "foreign: task is None",
+        "not from ogspr: task is None",
     )
     for place, steps in enumerate(("abc", None, [1], 0, -3, 10**30)):
         folder = write_run(path / f"steps-{place}", {0: 1.0}, agent_steps=steps)
@@ -139,7 +139,7 @@ def test_a_folder_without_runs_is_named_and_a_file_refused(tmp_path):
     ((folder, reason),) = collect([tmp_path / "empty"]).skipped
     assert folder == tmp_path / "empty"
     assert reason == "contains no runs (no config.json with eval.csv)"
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         collect([tmp_path / "nothing"])
 
 

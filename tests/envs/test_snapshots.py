@@ -130,7 +130,7 @@ def test_only_what_differs_is_named():
     env.reset()
     with pytest.raises(SnapshotError) as refusal:
         make("atari:Pong", seed=0, options=EnvOptions(noops=3)).restore(env.snapshot())
-    assert "another protocol (noops 30 instead of 3); restore it" in str(refusal.value)
+    assert "a different protocol (noops 30 instead of 3); restore it" in str(refusal.value)
 
 
 def test_a_snapshot_from_before_there_were_lives_goes_on():

@@ -217,7 +217,7 @@ def test_mistakes_are_told(runs, options, complaint):
 
 
 def test_no_run_at_all():
-    with pytest.raises(UserError, match="which runs"):
+    with pytest.raises(UserError, match="no runs were given"):
         probed([])
 
 
@@ -236,7 +236,7 @@ def test_an_out_that_cannot_be_written_is_told_before_the_work(runs, tmp_path):
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(UserError, match="is not a run folder and contains none"):
         probed([tmp_path])
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         probed([tmp_path / "nowhere"])
 
 
@@ -297,7 +297,7 @@ def test_a_method_that_has_no_representation(runs, monkeypatch):
 
 def test_different_tasks_are_named(runs, tmp_path):
     other = trained(tmp_path, task=DRIFT, env=EnvOptions(image_size=36))
-    with pytest.raises(UserError, match=f"of the task {DRIFT}, not {TASK}"):
+    with pytest.raises(UserError, match=f"to the task {DRIFT}, not to {TASK}"):
         probed([runs[0], *other])
     with pytest.raises(UserError, match=f"different tasks: {DRIFT}, {TASK}"):
         probed(other, collectors=tuple(runs[:1]))

@@ -11,7 +11,7 @@ import pytest
 
 from ogspr.commands.declared import Export, Play
 from ogspr.commands.policy import export, play
-from ogspr.commands.video import filming
+from ogspr.commands.video import recording_video
 from ogspr.errors import UserError
 from ogspr.probe.probing import HeadTraining
 from ogspr.probe.results import draw, summarise, write_rows
@@ -335,7 +335,7 @@ def test_a_film_does_not_replace_what_a_link_leads_to(run, victim):
 def test_a_film_goes_where_its_user_says(tmp_path, victim):
     """A link of the user's own."""
     (tmp_path / "films").symlink_to(victim)
-    with filming(tmp_path / "films" / "a.mp4") as video:
+    with recording_video(tmp_path / "films" / "a.mp4") as video:
         video.add(np.zeros((3, 84, 84), np.uint8))
     assert (victim / "a.mp4").stat().st_size
 

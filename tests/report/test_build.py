@@ -143,7 +143,7 @@ def test_versions_that_differ_by_their_commit_are_told(tmp_path):
 
 def test_nothing_to_report_is_an_error(tmp_path):
     write_run(tmp_path / "runs" / "a", {})
-    with pytest.raises(UserError, match=r"no usable run was found:\n.*no evaluation"):
+    with pytest.raises(UserError, match=r"no usable run was found:\n.*no usable evaluation"):
         write_report([tmp_path / "runs"], tmp_path / "out", None, console())
 
 

@@ -216,7 +216,7 @@ def test_an_agent_does_not_run_code_that_a_file_names(run):
     agent = ogspr.load(run)
     with pytest.raises(UserError, match=rf"would run the code {TASK}; .*make_env\(seed=0, task='{TASK}'\)"):
         agent.make_env(seed=0)
-    with pytest.raises(UserError, match=f"is of the task {TASK}, not examples.chase:make"):
+    with pytest.raises(UserError, match=f"belongs to the task {TASK}, not to examples.chase:make"):
         agent.make_env(seed=0, task="examples.chase:make")
     env = agent.make_env(seed=0, task=TASK)
     assert agent.spec.actions.checked(agent.act(env.reset().observation)) is not None

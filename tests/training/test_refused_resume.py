@@ -325,7 +325,7 @@ def no_task(scene: Scene) -> dict:
     return {}
 
 
-@reason("a policy of another revision", "the checkpoint is of")
+@reason("a policy of another revision", "the checkpoint has revision")
 def another_policy(scene: Scene) -> dict:
     """As in a checkpoint whose sums are right."""
     records = RunRecords.__init__

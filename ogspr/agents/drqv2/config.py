@@ -78,7 +78,7 @@ class DrQv2Config:
         return self.n_step
 
     def noise_scale(self, agent_steps: int) -> float:
-        """Standard deviation of the noise on actions after so many agent steps."""
+        """Standard deviation of the noise on actions after `agent_steps` agent steps."""
         done = min(agent_steps / self.noise_steps, 1.0)
         return self.noise_start + done * (self.noise_end - self.noise_start)
 

@@ -51,7 +51,7 @@ class MRQConfig:
     reward_bins: int = 65
     """Bins of the two-hot encoding of rewards."""
     reward_limit: float = 10.0
-    """symexp of it is the largest reward that can be represented: 22 025."""
+    """The largest reward that can be represented is symexp of this: 22 025."""
 
     n_step: int = 3
     """Steps of reward in the value target."""
@@ -78,7 +78,7 @@ class MRQConfig:
     weight_decay: float = 1e-4
     """Weight decay of all optimisers."""
     clip_norm: float = 20.0
-    """Largest norm of the values' gradient."""
+    """Largest norm of the gradient of the values."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4

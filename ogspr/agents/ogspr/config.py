@@ -29,7 +29,7 @@ PIXEL_RANGE = (-0.5, 0.5)  # what bytes 0 and 255 become
 
 @dataclass(frozen=True)
 class ObservationPrediction:
-    """Predicts the next frame, without those that s_t already shows (eq. 7)."""
+    """Predicts the next frame, without the frames that s_t already contains (eq. 7)."""
 
     name: ClassVar[str] = "observation"
     horizon: ClassVar[int] = 0
@@ -50,7 +50,7 @@ class ShortTermValue:
     bins: int = 65
     """Bins of the two-hot encoding."""
     limit: float = 10.0
-    """symexp of it is the largest return that can be represented: 22 025."""
+    """The largest return that can be represented is symexp of this: 22 025."""
 
     def __post_init__(self) -> None:
         require_middle(short_term_value_bins=self.bins)
@@ -114,9 +114,9 @@ class Sizes:
     policy_hidden: int = 512
     """Hidden units of the policy."""
     decoder_inputs: int = 128
-    """Code: outputs of the decoder's linear layer, an image of one pixel."""
+    """Outputs of the decoder's linear layer, an image of one pixel (code)."""
     decoder_channels: tuple[int, int, int] = (64, 64, 32)
-    """Code: channels after each of the decoder's convolutions but the last."""
+    """Channels after each of the decoder's convolutions but the last (code)."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class OGSPRConfig:
     """Widths of the networks."""
 
     auxiliary_input: Literal["features", "latent"] = "features"
-    """Code: decoder and short-term value see g(f(s), a), without Adapter 1. latent, as in the paper: they see
-    g(h, a), as the values do."""
+    """Input of decoder and short-term value. features (authors' code): g(f(s), a), without Adapter 1.
+    latent (paper): g(h, a), as for the values."""
     value_reduction: Reduction = "mean"
-    """Code: the loss of the two values is their mean. sum, as in equation 4: their sum."""
+    """How the losses of the two values are combined. mean (authors' code), or sum (paper, equation 4)."""
 
     n_step: int = 3
     """Steps of reward in the value target."""
@@ -163,7 +163,7 @@ class OGSPRConfig:
     weight_decay: float = 1e-4
     """Weight decay of both optimisers."""
     clip_norm: float = 20.0
-    """Largest norm of the gradient; code: one norm over the whole value network."""
+    """Largest norm of the gradient, one norm over the whole value network (code)."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4

@@ -1,4 +1,4 @@
-// `ogspr watch`: the document is fetched anew every few seconds; the page says how old it is.
+// `ogspr watch`: the document is fetched again every few seconds; the page says how old it is.
 (() => {
   const { say } = ogspr.dom;
   const EVERY = 3000; // milliseconds after the last answer

@@ -54,7 +54,7 @@
     return { print, node: element('div', { class: kind }, panel.build()) };
   }
 
-  /** Unchanged panels are not even moved: a film goes on playing, a field keeps its cursor. */
+  /** Unchanged panels are not even moved: a video keeps playing, a field keeps its cursor. */
   function place(view) {
     const next = new Map(view.panels.map((panel) => [panel.key, placed(panel)]));
     const kept = new Set([...next.values()].map(({ node }) => node));
