@@ -29,7 +29,7 @@ Reduction = Literal["mean", "sum"]
 Saved: TypeAlias = "bool | int | float | str | npt.NDArray[Any] | list[Saved] | dict[str, Saved] | None"
 Snapshot: TypeAlias = "dict[str, Saved]"
 
-# Where the frames of a replay lie: beside the networks, or in main memory, where the GPU reads them.
+# Where the frames of a replay lie: next to the networks, or in main memory, where the GPU reads them.
 Place = Literal["device", "pinned"]
 
 

@@ -65,7 +65,7 @@ def suite_of(task: str) -> str:
 
 
 def _ogspr_run_settings(task: str) -> dict[str, Any]:
-    """What its authors do on Atari, beside the protocol."""
+    """What its authors do on Atari, besides the protocol."""
     if not task.startswith("atari:"):
         return {}
     return {"env": {"atari_protocol": "ogspr"}, "evaluation": {"final_episodes": 100}}

@@ -68,7 +68,7 @@ def probe(wanted: Probe, console: Console) -> list[ProbeRow]:
     opened = [open_run(path, warn) for path in folders]
     playing = [folder for path in wanted.collectors for folder in _runs_in(path, warn)] or folders
     known = dict.fromkeys(path for path in (*folders, *playing) if path.is_dir())
-    # Every change is in the name: a report may find it beside the names of other probes.
+    # Every change is in the name: a report may find it next to the names of other probes.
     names = method_names([read_settings(path) for path in known], most_named=_ALL)
     players = [_collector(path, wanted, names) for path in playing]
     _check_alike(opened, players, names)

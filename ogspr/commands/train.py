@@ -261,7 +261,7 @@ def _of_run(path: Path) -> TrainCommand[Any]:
 
 @dataclass(frozen=True)
 class _SettingsFile:
-    """What a settings file may hold beside options."""
+    """What a settings file may hold besides options."""
 
     task: str = ""
     preset: str = ""

@@ -136,7 +136,7 @@ class AtariSource:
         known = ale.getLegalActionSet() if protocol.full_action_set else ale.getMinimalActionSet()
         self._actions = [int(action.value) for action in known]
         self._fires = protocol.fire and _FIRE in self._actions
-        self._fire_due = False  # a life was lost since the last step began
+        self._fire_due = False  # a life was lost since the last step started
         self._lives = 0  # after the last step
         self._image_size = image_size
         height, width = self._ale.getScreenDims()
@@ -174,7 +174,7 @@ class AtariSource:
     def step(self, action: Action) -> RawStep:
         """The action for its repeat; after a lost life FIRE comes first, for as many frames.
 
-        Not at the end of the step that lost the life: its picture is what the loss led to. What FIRE earns
+        Not at the end of the step that lost the life: its image is what the loss led to. What FIRE earns
         and takes belongs to this step, and a game may be over before the action's turn.
         """
         buttons = self._fire(self._fire_due) + [self._actions[int(action)]] * self._protocol.action_repeat

@@ -1,8 +1,8 @@
-"""Which OpenGL draws the MuJoCo pictures: found out once, safely, before MuJoCo is imported.
+"""Which OpenGL renders the MuJoCo images: found out once, safely, before MuJoCo is imported.
 
 MuJoCo and dm_control read MUJOCO_GL when they are imported, and a broken driver may end the whole
 process instead of raising. So every candidate is tried in a subprocess (`gl_probe`), and the first
-that really draws a picture is written to the environment, where this process and its workers find it.
+that really renders an image is written to the environment, where this process and its workers find it.
 """
 
 from __future__ import annotations

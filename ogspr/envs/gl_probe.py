@@ -46,7 +46,7 @@ def list_devices() -> dict[str, Any]:
 
 
 def draw() -> dict[str, Any]:
-    """The name of what draws; fails where the picture does not show the scene."""
+    """The name of the renderer; fails where the image does not show the scene."""
     import mujoco
 
     model = mujoco.MjModel.from_xml_string(_SCENE)

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment that shows pictures: its own observation, or what it renders."""
+"""Any Gymnasium environment that shows images: its own observation, or what it renders."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class GymnasiumSource:
 
     Gymnasium has no notion of saving an environment's state. Every episode here starts with a seed of
     its own, so the state is that seed and the actions since; restoring plays them again and checks
-    that the same pictures and rewards come out.
+    that the same images and rewards come out.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ def _action_conversion(name: str, space: Any) -> tuple[Callable[[Action], Any], 
 
 
 def _picture_reader(name: str, env: Any) -> Callable[[Any], npt.NDArray[Any]]:
-    """From an observation to an (H, W) or (H, W, 3) picture."""
+    """From an observation to an (H, W) or (H, W, 3) image."""
     from gymnasium import spaces
 
     space = env.observation_space

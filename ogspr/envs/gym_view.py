@@ -85,7 +85,7 @@ class GymView(gymnasium.Env[UInt8Array, Any]):
         return step.observation
 
 
-make_gym = GymView  # beside `make_env`
+make_gym = GymView  # next to `make_env`
 
 
 def _action_space(actions: ActionSpec) -> spaces.Space[Any]:

@@ -24,11 +24,11 @@ class ResilientEnvironment:
     """Keeps what is needed to rebuild the same state: the start of the episode, and the actions since.
 
     A worker that died is replaced, and the new one is brought to where the old one was. If it does not arrive
-    at the same picture, the death is passed on: an inexact state is worse than a run that stops.
+    at the same image, the death is passed on: an inexact state is worse than a run that stops.
 
     Args:
         launch: Starts a worker; the same one every time.
-        report: Told about every worker that was replaced.
+        report: Called with every worker that was replaced.
     """
 
     def __init__(self, launch: Callable[[], SplitStepEnvironment], report: Callable[[str], None]) -> None:

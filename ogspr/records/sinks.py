@@ -1,4 +1,4 @@
-"""Where the numbers of a run go beside its csv files: TensorBoard, Weights & Biases, trackio."""
+"""Where the numbers of a run go besides its csv files: TensorBoard, Weights & Biases, trackio."""
 
 from __future__ import annotations
 

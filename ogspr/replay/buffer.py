@@ -3,7 +3,7 @@
     slot        i      i+1    i+2     ...
     frame      o_t    o_t+1  o_t+2            every frame once; the observation s_t is frames i-S+1 .. i
     numbers    a_t    a_t+1   ...             action, reward, terminal flag of the step that leaves o_t
-    age         t      t+1    ...             steps since the episode began: how far back a stack may reach
+    age         t      t+1    ...             steps since the episode started: how far back a stack may reach
     reach       m                             steps after t that may be used: windows up to m start here
 
 Reach is what makes a slot a valid start. It grows as the outcomes come in, stops at a truncation, and

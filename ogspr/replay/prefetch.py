@@ -17,7 +17,7 @@ Wanted = Sequence[tuple[Draw, Tensor]]
 class Prefetcher:
     """Hands out the windows drawn at the call before, and copies those of this call meanwhile.
 
-    So windows are drawn by the priorities of one update earlier. All work is queued, nothing waits. A method
+    So windows are sampled with priorities that are one update old. All work is queued, nothing waits. A method
     with updates of several kinds asks for different draws: each kind has its own call before.
 
     Args:

@@ -58,7 +58,7 @@ class ReplayShape:
 # --- where it goes -------------------------------------------------------------------------------------
 
 
-# What the networks, the batches and the graph of one learner need beside its replay.
+# What the networks, the batches and the graph of one learner need besides its replay.
 DEVICE_RESERVE_BYTES = 4 * 2**30
 HOST_RESERVE_BYTES = 1 * 2**30
 
@@ -68,13 +68,13 @@ class Room:
     """Memory that replays may take."""
 
     place: Place
-    name: str  # in a user's words: on a CPU, what is beside the networks is main memory
+    name: str  # in a user's words: on a CPU, what is next to the networks is main memory
     bytes: int
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Where the frames of a replay go: beside the networks, or `pinned` in main memory, read by the GPU."""
+    """Where the frames of a replay go: next to the networks, or `pinned` in main memory, read by the GPU."""
 
     place: Place
     shape: ReplayShape

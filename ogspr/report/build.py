@@ -98,8 +98,8 @@ def _finite(value: Any) -> Any:
 
 
 def _policy(style: str, script: str, document: Document | None, live: str | None) -> str:
-    """What the browser may do for this page. Films that lie beside it are the only files it may load."""
-    beside = " 'self' file:" if live or _has_films_beside(document) else ""
+    """What the browser may do for this page. Videos next to it are the only files it may load."""
+    beside = " 'self' file:" if live or _has_videos_next_to_it(document) else ""
     return "; ".join(
         (
             "default-src 'none'",
@@ -114,7 +114,7 @@ def _policy(style: str, script: str, document: Document | None, live: str | None
     )
 
 
-def _has_films_beside(document: Document | None) -> bool:
+def _has_videos_next_to_it(document: Document | None) -> bool:
     videos = (video for run in (document["runs"] if document else ()) for video in run["videos"])
     return any(not video["source"].startswith("data:") for video in videos)
 

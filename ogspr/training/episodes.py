@@ -24,7 +24,7 @@ StepListener = Callable[[int, Action | None, TimeStep], None]
 
 
 def finite(action: Action) -> Action:
-    """The action itself; Diverged if it is not finite."""
+    """The action itself; Diverged if it is non-finite."""
     if not np.isfinite(action).all():
         raise Diverged("the policy's actions are non-finite.")
     return action
@@ -81,7 +81,7 @@ class EpisodeDriver:
     Args:
         policy: Acts.
         environments: They share out the episodes.
-        listen: Told about every reset and every step.
+        listen: Called with every reset and every step.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Whole episodes of a frozen policy, side by side in environments of their own, beside training.
+"""Full episodes of a frozen policy, side by side in separate environments, during training.
 
 An evaluation begins with the state in which the one before left the environments, and with weights that do
 not change meanwhile: its result does not depend on when, or how often, it is advanced. Until it is over, the
-state it began with is what is saved: a run that was killed begins it again and gets the same result.
+state it started with is what is saved: a killed run starts it again and gets the same result.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Evaluator:
         self._episodes = episodes
         self._seed = seed
         self._used = False  # otherwise the environments are fresh, and have no state yet
-        self._starts: list[Snapshot] = []  # environment states in which the current evaluation began
+        self._starts: list[Snapshot] = []  # environment states in which the current evaluation started
         self._snapshot: PolicySnapshot | None = None
         self._requested: int | None = None  # episodes of the current one, if it was given a number
 

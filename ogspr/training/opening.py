@@ -47,7 +47,7 @@ class Opening:
 
     Args:
         request: What was asked for.
-        listener: Told about it.
+        listener: Called with it.
         device: Where learners compute.
         execution: How.
         watch: Of all runs: they share a thread.
@@ -253,7 +253,7 @@ class Opening:
                 yield ResilientEnvironment(build, self._listener.warning)
 
     def _settings(self, spec: EnvSpec, stored: Sequence[RunConfig | None]) -> LearnerSettings:
-        """Replay stays as large, and where it was, when a run began."""
+        """Replay stays as large, and where it was, when a run started."""
         options = self._request.options
         config: AgentConfig = options.agent
         begun = [run for run in stored if run is not None]

@@ -35,7 +35,7 @@ class RunRecords:
     Args:
         folder: The run's.
         describe: Makes a policy file's content of what was evaluated and its mean score.
-        sinks: Told the same numbers.
+        sinks: Get the same numbers.
         state: Of the checkpoint the run resumes from; None: a new run.
         listen: Called with a line about every evaluation.
     """

@@ -26,7 +26,7 @@ class RunConfig:
     preset: str
     method: str
     seed: int
-    capacity: int  # of its replay; stays as it was when the run began
+    capacity: int  # of its replay; stays as it was when the run started
     place: Place  # of its replay, likewise: frames in main memory are drawn one update ahead
     identity: str  # by which services that log runs know it
     options: dict[str, Any]  # TrainOptions as JSON values
@@ -93,7 +93,7 @@ def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = F
     """A UserError if it is not a run, or has no usable checkpoint.
 
     Args:
-        report: Told about newer checkpoints that are damaged.
+        report: Called with newer checkpoints that are damaged.
         with_replay: Whether a checkpoint is of use only with its replay.
     """
     folder = RunFolder(path)

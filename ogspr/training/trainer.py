@@ -65,7 +65,7 @@ class Progress:
     agent_steps: int = 0
     frames: int = 0
     episodes: int = 0
-    evaluated_at: int = -1  # agent steps at which the last evaluation began
+    evaluated_at: int = -1  # agent steps at which the last evaluation started
     last_score: float | None = None  # mean of the last evaluation
     best_score: float | None = None
 
@@ -87,9 +87,9 @@ class Trainer:
         learner: Acts, stores, updates.
         env: What it learns in.
         evaluator: Judges snapshots of it.
-        records: Is told everything.
+        records: Gets everything.
         schedule: When what happens.
-        watch: Told what is being done.
+        watch: Gets the current phase.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class FlatEncoder(nn.Module):
         self.size = channels * _remaining(height) * _remaining(width)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pictures: (N, S * C, H, W) -> (N, size)."""
+        """Images: (N, S * C, H, W) -> (N, size)."""
         return self._features(image_ops.first_layer(images, self.first.weight, cast(Tensor, self.first.bias)))
 
     def of_stacks(

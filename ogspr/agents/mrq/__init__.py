@@ -25,7 +25,7 @@ What is known of the authors' code and is not done here:
 - There, the two-hot code of a reward beyond its bins reads past their end. Here, such a reward counts as the
   outermost bin.
 - There, values take their step first and the policy is judged by the new ones. Here, both step from what they
-  were before, so that an update with a number that is not finite can be skipped as a whole.
+  were before, so that an update with a non-finite number can be skipped as a whole.
 - There, the unit of values is 1e-8 as long as all rewards are zero. Here, it is 1 until there is a reward.
 - There, values are learned only from steps that are followed by five more, as the encoder needs. Here, from
   all that are followed by the three of their return.
