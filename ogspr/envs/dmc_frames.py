@@ -72,8 +72,8 @@ def _drop_shadow_stencil(context: Any) -> None:
     """Gives the image from which shadows are read a format with the same depths and nothing besides them.
 
     MuJoCo takes one with 8 bits of stencil, because it is known on more systems. Nothing reads the stencil,
-    yet clearing the depths has to keep it, which takes time without a GPU: no other image that is rendered for
-    a frame is nearly as large. To be called while the context's OpenGL is current.
+    yet clearing the depths has to keep it, which takes time without a GPU: no other image for a frame
+    is nearly as large. To be called while the context's OpenGL is current.
     """
     side = context.shadowSize
     if not side:
