@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run that `train` has made, or gone on with."""
+    """A run that `train` started or resumed."""
 
     folder: Path
     task: str
@@ -68,7 +68,7 @@ def train(
     quiet: bool = False,
     **options: Any,
 ) -> list[TrainedRun]:
-    """What `ogspr train` does: trains, saves, and goes on with runs that exist already.
+    """Trains like `ogspr train`: starts runs, saves them, and resumes runs that exist.
 
     Args:
         task: dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory.
@@ -78,18 +78,18 @@ def train(
         out: Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>.
         resume: The folder of a run to go on with.
         config: A TOML or JSON file with options; those given here win.
-        allow_changes: Resume a run although options that decide its results differ.
-        callbacks: Hear what happens, and may end it.
-        quiet: Print only what goes wrong.
-        options: As on the command line, those of a group as a dict: `agent_steps=10_000`,
-            `agent={"discount": 0.98}`, `evaluation={"every": 1000}`. A configuration will do, too:
+        allow_changes: Resume a run although options that affect its results differ.
+        callbacks: Are called during training, and may stop it.
+        quiet: Print only warnings and errors.
+        options: As on the command line; a group of options is a dict: `agent_steps=10_000`,
+            `agent={"discount": 0.98}`, `evaluation={"every": 1000}`. A configuration also works:
             `agent=dataclasses.replace(preset("ogspr"), observation=None)`.
 
-    Ctrl-C saves everything and raises KeyboardInterrupt, SIGTERM SystemExit; the same call then goes on.
-    RunsFailed: some runs could not go on, the others are done.
+    Ctrl-C saves everything and raises KeyboardInterrupt, SIGTERM SystemExit; the same call then resumes.
+    RunsFailed: some runs failed; the others are complete.
     """
     if resume is not None and (preset or tuple(seeds) or out is not None):
-        raise UserError("resume goes on with the settings of the run; leave preset, seeds and out away.")
+        raise UserError("resume uses the settings of the run; omit preset, seeds and out.")
     entry = registered(method) if method is not None else None
     with _said_in_python():
         base = defaults(task, preset or None, _path(config), _path(resume), entry)

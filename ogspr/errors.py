@@ -33,7 +33,7 @@ class SnapshotError(UserError):
 
 
 class RunsFailed(Exception):
-    """Some runs could not continue; the others are done.
+    """Some runs failed; the others are complete.
 
     Args:
         message: What happened to each.
@@ -50,7 +50,7 @@ class Diverged(UserError):
 
 
 class SimulationFault(Exception):
-    """The simulator lost its state (diverged physics, say); the episode cannot go on, the run can."""
+    """The simulator lost its state (diverged physics, for example): the episode ends, the run continues."""
 
 
 def unknown(

@@ -29,7 +29,7 @@ Reduction = Literal["mean", "sum"]
 Saved: TypeAlias = "bool | int | float | str | npt.NDArray[Any] | list[Saved] | dict[str, Saved] | None"
 Snapshot: TypeAlias = "dict[str, Saved]"
 
-# Where the frames of a replay lie: beside the networks, or in main memory, where the GPU reads them.
+# Where the frames of a replay lie: next to the networks, or in main memory, where the GPU reads them.
 Place = Literal["device", "pinned"]
 
 
@@ -92,7 +92,7 @@ class DiscreteActions:
         return np.asarray(rng.integers(self.count))
 
     def checked(self, action: npt.ArrayLike) -> Action:
-        """A copy of the action as a 0-d integer array; ValueError where it is no index of this space."""
+        """A copy of the action as a 0-d integer array; ValueError if it is not an index of this space."""
         array = np.asarray(action)
         if array.shape != () or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(f"expected one integer action, got {array.dtype} of shape {array.shape}")
@@ -136,11 +136,11 @@ class TimeStep:
     reward: float  # what the learner sees: the sign of the score in Atari training
     score: float  # what is reported: the true reward of the step
     terminated: bool  # the task ended here: no bootstrap
-    truncated: bool  # the episode was cut here, the task would have gone on
+    truncated: bool  # the episode was cut off here, the task would have continued
     frames: int  # simulator frames this step took
     proprioception: Float64Array  # the task's own observation vector, empty where there is none
     fault: str = ""  # how the simulator failed: at this step, or at earlier attempts of this reset
-    lost_life: bool = False  # where a learner is told of it; the episode goes on
+    lost_life: bool = False  # if the learner should see it; the episode continues
 
     @property
     def last(self) -> bool:
@@ -148,7 +148,7 @@ class TimeStep:
 
     @property
     def terminal(self) -> bool:
-        """Nothing beyond this step counts for a learner: no bootstrap, though the episode may go on."""
+        """Nothing beyond this step counts for a learner: no bootstrap, although the episode may continue."""
         return self.terminated or self.lost_life
 
     @property

@@ -238,7 +238,7 @@ def test_without_environment_variables_there_is_no_such_telling(tmp_path):
     assert done.returncode == 2
     assert done.stderr == (
         "ogspr: error: Python was started with -E, so its processes would run modules of the current folder; "
-        "add -P, or leave -E out.\n"
+        "add -P, or omit -E.\n"
     )
     assert call([sys.executable, "-E", "-P", "-m", "ogspr", "tasks"], tmp_path).returncode == 0
 
@@ -387,8 +387,7 @@ def test_code_that_only_a_file_names_is_refused(words, how, task, run, tmp_path,
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert (
-        f"would run the code {task}; if you trust it, say so: {how.format(task=task, run=folder)}"
-        in done.stderr
+        f"would run the code {task}; if you trust it, add: {how.format(task=task, run=folder)}" in done.stderr
     )
     assert not (tmp_path / "runs").exists()
 
@@ -399,7 +398,7 @@ def test_a_loaded_agent_makes_no_environment_of_code_that_its_file_names(task, r
     agent = ogspr.load(hostile_run(run, tmp_path / "hostile", task))
     with pytest.raises(UserError, match="would run the code"):
         agent.make_env(seed=0)
-    with pytest.raises(UserError, match="is of the task"):
+    with pytest.raises(UserError, match="belongs to the task"):
         agent.make_env(seed=0, task="gym:CartPole-v1")
 
 
@@ -423,12 +422,12 @@ def test_a_path_is_no_task_that_a_user_has_named(option, run, tmp_path, in_folde
         path = "planted_code:config.json"
     done = in_folder("train", option, path)
     assert done.returncode == 2
-    assert ("which task?" if option == "--out" else "would run the code") in done.stderr
+    assert ("no task given" if option == "--out" else "would run the code") in done.stderr
 
 
 def test_a_task_is_found_behind_an_option_with_a_colon(run, in_folder):
     done = in_folder("train", "--keep.wandb", "team:project", "--resume", run, "dmc:walker-walk")
-    assert f"is of the task {TASK}, not dmc:walker-walk." in done.stderr
+    assert f"belongs to the task {TASK}, not to dmc:walker-walk." in done.stderr
     done = in_folder("train", "--out", "a:b", "dmc:walker-wlak")
     assert "did you mean dmc:walker-walk" in done.stderr
 
@@ -453,7 +452,7 @@ def test_what_counts_as_code(task, code):
 
 @pytest.mark.parametrize("module", ["", ".relative", "a:b", "a-b", "a b"])
 def test_what_cannot_be_a_module_is_no_business_of_gymnasiums(module):
-    with pytest.raises(UserError, match="is no module; expected gym:<id>"):
+    with pytest.raises(UserError, match="is not a module; expected gym:<id>"):
         make(f"gym:{module}:CartPole-v1", seed=0)
 
 
@@ -487,7 +486,7 @@ def test_numbers_that_a_file_sends_away_are_announced(kind, option, service, run
     with pytest.raises(Reached):
         in_folder("train", kind, place, "--quiet")
     assert capfd.readouterr().err == (
-        f"warning: the numbers of this run go to the project 'their\\nproject' of {service}, "
+        f"warning: the metrics of this run are sent to the project 'their\\nproject' of {service}, "
         f"because {place} says so; --keep.{option} None prevents that.\n"
     )
     with pytest.raises(Reached):

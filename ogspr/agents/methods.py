@@ -58,7 +58,7 @@ class MethodEntry:
     revision: int = 1
     """Rises when saved runs and policies can no longer be used."""
     revised: str = ""
-    """Why it rose: what was saved before, as an ending of "... is of"."""
+    """Why it rose: what was saved before, as an ending of "... is from"."""
 
 
 def suite_of(task: str) -> str:
@@ -67,7 +67,7 @@ def suite_of(task: str) -> str:
 
 
 def _ogspr_run_settings(task: str) -> dict[str, Any]:
-    """What its authors do on Atari, beside the protocol."""
+    """What its authors do on Atari, besides the protocol."""
     if not task.startswith("atari:"):
         return {}
     return {"env": {"atari_protocol": "ogspr"}, "evaluation": {"final_episodes": 100}}
@@ -135,10 +135,10 @@ def check_revision(name: str, content: dict[str, Any], source: str) -> None:
     if method is None or found == method.revision:
         return
     if found in range(1, method.revision):
-        raise UserError(f"{source} is of {method.revised}; train anew, or use ogspr 0.1 for it.")
+        raise UserError(f"{source} is from {method.revised}; retrain, or use ogspr 0.1 for it.")
     raise UserError(
-        f"{source} is of revision {found} of {name}, and this version of ogspr knows {method.revision}; "
-        "use a newer one."
+        f"{source} has revision {found} of {name}, and this version of ogspr supports {method.revision}; "
+        "use a newer version."
     )
 
 
@@ -250,7 +250,7 @@ def method_named(name: str, source: str) -> MethodEntry:
         raise UserError(f"{source} needs a method that fails: {unusable_methods()[name]}")
     raise UserError(
         f"{source} needs the method {name!r}, which is not installed; install its package, or name it: "
-        f"--method MODULE:NAME, in Python method=. There are: {', '.join(methods())}."
+        f"--method MODULE:NAME, in Python method=. Installed: {', '.join(methods())}."
     )
 
 

@@ -43,7 +43,7 @@ class RunningMeans:
 
 
 class RepresentationStats:
-    """Keeps the representations of the last update that counted, until somebody asks.
+    """Keeps the representations of the last update that counted, until they are read.
 
     Args:
         sizes: Of each representation, by name.

@@ -159,7 +159,7 @@ class Update:
 
 
 class Actor(Protocol):
-    """The acting half of a method, over networks of its own or over those that learn."""
+    """The acting half of a method, over separate networks or over those that learn."""
 
     @property
     def actions(self) -> ActionKind: ...
@@ -220,7 +220,7 @@ class Method(Protocol):
         ...
 
     def tensors(self) -> Mapping[str, Mapping[str, Tensor]]:
-        """All state of its own by part and name: networks, targets, running scales; not copies."""
+        """All of its own state by part and name: networks, targets, running scales; not copies."""
         ...
 
     def updates_due(self, agent_steps: int) -> int:
@@ -230,7 +230,7 @@ class Method(Protocol):
     def schedule(self, updates: int, agent_steps: int, replay: WindowSource) -> Iterable[str]:
         """The kinds that make up update number `updates` (from 0), one after the other.
 
-        It follows agent step number `agent_steps`. Also the place for what happens every so many updates,
+        It follows agent step number `agent_steps`. Also the place for what happens every n updates,
         such as copying targets. Runs on the host, outside of what is compiled or captured; waits for nothing.
         """
         ...
@@ -241,7 +241,7 @@ class Reporter(Protocol):
     """A method with more to log than its updates record."""
 
     def report(self, means: Mapping[str, float], updates: int) -> dict[str, float]:
-        """More numbers for the log after so many updates, given the means of everything recorded.
+        """More metrics for the log after `updates` updates, given the means of everything recorded.
 
         May wait for the device.
         """
@@ -326,7 +326,7 @@ class WindowSource(Protocol):
         ...
 
     def finish_drawing(self) -> None:
-        """Joins what prefetching does on a stream of its own; part of `set_priorities`."""
+        """Joins what prefetching does on a separate stream; part of `set_priorities`."""
         ...
 
     def mean_absolute_reward(self) -> Tensor: ...

@@ -63,7 +63,7 @@ def examine() -> Iterator[Finding]:
     for problem in unusable_methods().values():
         yield Finding("methods", "warn", problem)
     for subject, check in (("OpenGL", _opengl), ("CUDA", _cuda), ("memory", _memory_here)):
-        # A doctor that falls ill helps nobody: whatever a check runs into is its finding.
+        # Checks must not crash: whatever one runs into is its finding.
         try:
             yield check()
         except Exception as error:

@@ -36,7 +36,7 @@ OwnMethod: TypeAlias = Annotated[
     str | None,
     tyro.conf.arg(
         metavar="MODULE:NAME",
-        help="A method that is code of your own: an ogspr.MethodEntry, or a function that returns one.",
+        help="Your own method: an ogspr.MethodEntry, or a function that returns one.",
     ),
 ]
 """An option of every command that reads configurations of methods; `ogspr.cli` registers what it names."""
@@ -55,27 +55,27 @@ def _presets_there_are(default: str) -> str:
 
 @dataclass(frozen=True)
 class TrainCommand(Generic[ConfigT]):
-    """Train an agent: one command starts a run, the same one goes on with it."""
+    """Train an agent: one command starts a run, the same command resumes it."""
 
     options: Annotated[TrainOptions[ConfigT], tyro.conf.arg(name="")]
-    """Everything that decides how the run goes."""
+    """All settings of the run."""
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
     preset: Annotated[str, tyro.conf.arg(help_behavior_hint=_presets_there_are)] = DEFAULT_PRESET
     """Where all other options start from: a method, a variant of one, or small, which suits a CPU."""
     method: OwnMethod = None
     seeds: tuple[int, ...] = (0,)
-    """One run for each, side by side on one device."""
+    """One run for each seed, side by side on one device."""
     out: Path | None = None
-    """Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>."""
+    """Folder for the runs, seed-<seed> below it. Default: runs/<task>/<preset>."""
     resume: Path | None = None
-    """Go on with the run in this folder. The same command again does so, too."""
+    """Resume the run in this folder. Repeating the command that started it does the same."""
     config: Path | None = None
     """A TOML or JSON file with options, named as here (agent.discount = 0.98); options given here win."""
     allow_changes: bool = False
-    """Go on with a run although options that decide its results differ from those it began with."""
+    """Resume a run although options that affect its results differ from those it was started with."""
     quiet: bool = False
-    """Say only what goes wrong."""
+    """Print only warnings and errors."""
 
     def run(self, console: Console) -> int:
         train(self, console)
@@ -91,7 +91,7 @@ def defaults(
     """
     if resume is not None:
         if config is not None:
-            raise UserError("--resume goes on with the settings of the run; leave --config out.")
+            raise UserError("--resume uses the settings of the run; omit --config.")
         return _of_run(resume)
     given = _settings_file(config) if config is not None else _SettingsFile()
     name = preset or given.preset or default_preset(method)
@@ -119,7 +119,7 @@ def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
 
 
 def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Callback] = ()) -> Sequence[Run]:
-    """Trains to the end, or until somebody stops it; the runs as they ended."""
+    """Trains to the end, or until it is stopped; the runs as they ended."""
     _check(command)
     from ogspr.commands.spectator import Announcer
     from ogspr.training.run import Request
@@ -166,7 +166,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
 
 
 def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
-    """Where numbers will go because a file says so, which may be somebody else's."""
+    """Where metrics will be sent because a file says so, which may be from someone else."""
     file = command.resume or command.config
     if file is None:
         return
@@ -175,7 +175,7 @@ def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
         project = getattr(command.options.keep, option)
         if project is not None and project == getattr(said, option):
             yield (
-                f"the numbers of this run go to the project {project!r} of {service}, "
+                f"the metrics of this run are sent to the project {project!r} of {service}, "
                 f"because {file} says so; --keep.{option} None prevents that."
             )
 
@@ -183,17 +183,17 @@ def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
 def _check(command: TrainCommand[Any]) -> None:
     """Refuses what can be seen to be wrong from the words alone."""
     if not command.task:
-        raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
+        raise UserError("no task given; for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
     check_task(command.task, command.options.env)
     if not command.seeds or len(set(command.seeds)) != len(command.seeds):
         given = ", ".join(map(str, command.seeds)) or "none"
         raise UserError(f"--seeds needs one or more distinct integers, got {given}.")
     if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
-        raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
+        raise UserError("--resume continues one run, in its folder; omit --seeds and --out.")
 
 
 def run_folders(command: TrainCommand[Any]) -> list[Path]:
-    """One for each seed: the one to go on with, or runs/<task>/<preset>/seed-<seed>."""
+    """One for each seed: the one to resume, or runs/<task>/<preset>/seed-<seed>."""
     if command.resume is not None:
         return [command.resume]
     place = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in command.task)
@@ -202,12 +202,12 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
 
 
 def _how_to_go_on(command: TrainCommand[Any]) -> str:
-    begun = [path for path in run_folders(command) if RunFolder(path).exists]
-    if not begun:
-        return "nothing had begun yet."
+    started = [path for path in run_folders(command) if RunFolder(path).exists]
+    if not started:
+        return "nothing had been started yet."
     own_code = (f" {command.task}" if is_own_code(command.task) else "") + _method_words(command)
-    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in begun)
-    return f"everything is saved. The same command goes on from here, or:\n{commands}"
+    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in started)
+    return f"everything is saved. The same command resumes from here, or:\n{commands}"
 
 
 def _method_words(command: TrainCommand[Any]) -> str:
@@ -233,7 +233,7 @@ def _of_run(path: Path) -> TrainCommand[Any]:
 
 @dataclass(frozen=True)
 class _SettingsFile:
-    """What a settings file may hold beside options."""
+    """What a settings file may hold besides options."""
 
     task: str = ""
     preset: str = ""

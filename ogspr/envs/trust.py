@@ -60,7 +60,7 @@ def refuse_ignored_environment() -> None:
     if sys.flags.ignore_environment and not sys.flags.safe_path:
         raise UserError(
             "Python was started with -E, so its processes would run modules of the current folder; "
-            "add -P, or leave -E out."
+            "add -P, or omit -E."
         )
 
 

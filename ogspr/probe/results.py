@@ -1,4 +1,4 @@
-"""Losses of linear probes as csv, summaries and a figure, beside the paper's numbers."""
+"""Losses of linear probes as csv, summaries and a figure, next to the paper's numbers."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _LETTERS = 24  # in a line of the name of a method
 
 
 def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
-    """One panel for each loss, a bar for each method; beside the csv file, as PNG and PDF."""
+    """One panel for each loss, a bar for each method; next to the csv file, as PNG and PDF."""
     load_matplotlib()
     from matplotlib.figure import Figure
 

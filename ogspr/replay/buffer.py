@@ -3,14 +3,14 @@
     slot        i      i+1    i+2     ...
     frame      o_t    o_t+1  o_t+2            every frame once; the observation s_t is frames i-S+1 .. i
     numbers    a_t    a_t+1   ...             action, reward, terminal flag of the step that leaves o_t
-    age         t      t+1    ...             steps since the episode began: how far back a stack may reach
+    age         t      t+1    ...             steps since the episode started: how far back a stack may reach
     reach       m                             steps after t that may be used: windows up to m start here
 
 Reach is what makes a slot a valid start. It grows as the outcomes come in, stops at a truncation, and
 jumps to the longest horizon at a terminal, after which nothing counts. Overwriting a frame takes it back
 from every slot whose stack the frame belonged to.
 
-A lost life is a terminal whose episode goes on: what comes after it are starts like any other, and their
+A lost life is a terminal whose episode continues: what comes after it are starts like any other, and their
 stacks reach back over it.
 
 Windows across episodes need none of that: any run of stored slots will do whose first stack is complete, and
@@ -97,7 +97,7 @@ class Replay:
         if not self._open:
             raise RuntimeError("call begin() with the first observation of the episode before add()")
         if step.fault and step.last:
-            # The simulator failed: nobody saw what the action led to, so nothing is learned from it.
+            # The simulator failed: the outcome of the action is unknown, so nothing is learned from it.
             self._open = False
             return
         vector = np.asarray(action, np.float32)

@@ -12,18 +12,18 @@ from ogspr.errors import UserError, unknown
 
 
 def own_method(name: str, option: str = "--method") -> MethodEntry:
-    """What MODULE:NAME names, imported; a UserError, which names the option, if that is no method."""
+    """What MODULE:NAME names, imported; a UserError, which names the option, if that is not a method."""
     module_name, _, attribute = name.partition(":")
     file = PurePath(module_name)
     if file.suffix == ".py":
         module_name = ".".join(file.with_suffix("").parts)
-        raise UserError(f"{option} {name}: name the module, not its file: {module_name}:NAME.")
+        raise UserError(f"{option} {name}: pass the module, not its file: {module_name}:NAME.")
     if not module_name or not attribute:
         raise UserError(f"{option} expects MODULE:NAME, got '{name}'.")
     module = import_named(module_name)
     if module is None:
-        hint = hidden(module_name) or "It is looked for in this folder and on Python's path."
-        raise UserError(f"{option} {name}: there is no module {module_name}. {hint}")
+        hint = hidden(module_name) or "It is searched for in this folder and on Python's path."
+        raise UserError(f"{option} {name}: there is no module named {module_name}. {hint}")
     if not hasattr(module, attribute):
         known = [key for key, value in vars(module).items() if isinstance(value, MethodEntry)]
         raise unknown(f"method in {module_name}", attribute, known, hint=hidden(module_name))

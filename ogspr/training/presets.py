@@ -27,7 +27,7 @@ def preset_options(name: str, task: str) -> TrainOptions[Any]:
 def small(task: str) -> TrainOptions[OGSPRConfig]:
     """All of the method with everything smaller: minutes on two cores, not the paper's numbers.
 
-    Actions are held for long: a short run sees and learns more of the world so. Shadows are left out, which
+    Actions are held for long: a short run sees and learns more of the world so. Shadows are omitted, which
     are about half of the work of drawing, or more.
     """
     config = replace(

@@ -40,7 +40,7 @@ class Session:
         self._began = time.monotonic()
 
     def run(self) -> list[Run]:
-        """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
+        """Trains until everything is done; the runs as they ended. Stopped, if a stop was requested."""
         configure_threads(self._device, self._request.options.compute.threads)
         with contextlib.ExitStack() as closing:
             opening = Opening(
@@ -78,7 +78,7 @@ class Session:
                 self._run_guarded(run, partial(run.save, last=True))
 
     def _rehearse(self, runs: Sequence[Run]) -> None:
-        """Compiling takes a minute on a GPU: too long to let somebody wait who wants to stop."""
+        """Compiling takes a minute on a GPU: too long to wait for a stop."""
         waiting = [run for run in runs if run.trainer.needs_rehearsal]
         if waiting and self._execution.mode == "graph":  # else there is nothing to rehearse
             self._listener.line("compiling the update, which takes a minute or two")
@@ -93,11 +93,11 @@ class Session:
 
     @contextlib.contextmanager
     def _warn_if_slow(self) -> Iterator[None]:
-        """Torch waits without end for helper processes of its own that hang."""
+        """Torch waits forever for its helper processes if they hang."""
         advice = (
-            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if that goes on, "
-            "stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 in the environment: "
-            "torch does without helper processes then."
+            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if it does not "
+            "finish, stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 set: "
+            "torch then compiles without helper processes."
         )
         timer = threading.Timer(COMPILATION_SECONDS, self._listener.warning, [advice])
         timer.daemon = True
@@ -128,10 +128,10 @@ class Session:
         try:
             work()
         except Diverged as error:
-            advice = "Its last checkpoint is whole: go on from it with other settings and --allow-changes."
+            advice = "Its last checkpoint is intact: resume from it with other settings and --allow-changes."
             self._give_up(run, error, advice)
         except (WorkerDied, WorkerError, SnapshotError) as error:
-            self._give_up(run, error, "Its last checkpoint is whole: the same command goes on from it.")
+            self._give_up(run, error, "Its last checkpoint is intact: the same command resumes from it.")
         else:
             return True
         return False

@@ -20,7 +20,7 @@ from ogspr.types import Action
 class Stopwatch:
     """Seconds by phase. One phase begins where another ends, so all of them add up to the whole."""
 
-    REST = "rest"  # between the phases that somebody named
+    REST = "rest"  # between the named phases
 
     def __init__(self) -> None:
         self.reset()
@@ -65,7 +65,7 @@ class Progress:
     agent_steps: int = 0
     frames: int = 0
     episodes: int = 0
-    evaluated_at: int = -1  # agent steps at which the last evaluation began
+    evaluated_at: int = -1  # agent steps at which the last evaluation started
     last_score: float | None = None  # mean of the last evaluation
     best_score: float | None = None
 
@@ -80,16 +80,16 @@ class Trainer:
         finish_round    on a CPU, make the updates; let an evaluation advance;
                         wait for the environment; store what it did
 
-    A GPU gets its updates early, so that it is busy while everybody else waits for the environment. On a CPU
+    A GPU gets its updates early, so that it is busy while everything else waits for the environment. On a CPU
     they would delay the action.
 
     Args:
         learner: Acts, stores, updates.
         env: What it learns in.
         evaluator: Judges snapshots of it.
-        records: Is told everything.
+        records: Gets everything.
         schedule: When what happens.
-        watch: Told what is being done.
+        watch: Gets the current phase.
     """
 
     def __init__(

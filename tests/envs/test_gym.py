@@ -95,7 +95,7 @@ def test_an_infinite_reward_cuts_the_episode():
 
 @pytest.mark.parametrize("name", ["float_pictures", "wrong_shape"])
 def test_pictures_that_break_their_declaration_are_refused(name):
-    with pytest.raises(UserError, match="returned a picture of"):
+    with pytest.raises(UserError, match="returned an image of"):
         world(name)
 
 
@@ -121,7 +121,7 @@ def test_a_gymnasium_environment_with_methods_of_our_names_is_still_one():
 
 
 def test_a_missing_library_for_drawing_is_a_users_problem_told_in_a_line():
-    with pytest.raises(UserError, match="cannot be drawn: pygame is not installed"):
+    with pytest.raises(UserError, match="cannot be rendered: pygame is not installed"):
         world("needs_a_library")
 
 
@@ -146,7 +146,7 @@ def own_environment(seed: int):
     [
         ("dict_actions", "action space Dict.* cannot be used"),
         ("unbounded_actions", "infinite bounds"),
-        ("vector_observations", "is no picture"),
+        ("vector_observations", "is not an image"),
         ("not_an_environment", "returned a int"),
         ("contuer", "did you mean counter"),
     ],
@@ -164,8 +164,8 @@ def test_what_cannot_be_used_is_named(name, message):
         ("dcm:walker-walk", "did you mean dmc"),
         ("dmc:walker-wlak", "walker-walk"),
         ("atari:Pnog", "Pong"),
-        ("walker-walk", "is no environment name"),
-        ("dmc:", "is no environment name"),
+        ("walker-walk", "is not an environment name"),
+        ("dmc:", "is not an environment name"),
         (".relative:make", "unknown suite or module"),
         ("gym:zzzzqqq", "nothing similar is known"),
     ],
@@ -185,5 +185,5 @@ def test_impossible_sizes_are_refused(options):
 
 
 def test_options_that_would_do_nothing_are_refused():
-    with pytest.raises(UserError, match="option camera has no meaning for atari"):
+    with pytest.raises(UserError, match="option camera does not apply to atari"):
         make("atari:Pong", seed=0, options=EnvOptions(camera=1))

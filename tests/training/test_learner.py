@@ -184,7 +184,11 @@ def test_memory_is_announced_before_it_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr("ogspr.training.learner.Replay", lambda *_: lines.append("taken") or Replay(*_))
     learners = make_learners(settings(), [1, 2], [tmp_path] * 2, announce=lines.append)
     size = learners[0].replay.shape.bytes_a_step
-    assert lines == [f"replay: 2 x 100 steps of {size} bytes = 0.00 GB beside the networks", "taken", "taken"]
+    assert lines == [
+        f"replay: 2 x 100 steps of {size} bytes = 0.00 GB next to the networks",
+        "taken",
+        "taken",
+    ]
 
 
 def test_a_replay_that_cannot_fit_is_refused_with_the_numbers(tmp_path):

@@ -185,7 +185,7 @@ def spoil(path: Path) -> None:
 asked("a changed setting", r"agent\.discount: 0\.9 was 0\.99", agent=replace(AGENT, discount=0.9))
 asked("another method", "method: 'drqv2' was 'ogspr'", agent=METHODS["drqv2"].config())
 asked("another task", "not of .*counter", task="tests.helpers.worlds:counter", allow_changes=True)
-asked("fewer steps than it has made", "ends before; use a larger number", agent_steps=20)
+asked("fewer steps than it has made", "beyond --agent-steps 20; use a larger number", agent_steps=20)
 asked(
     "a network of another size",
     "does not fit these settings",
@@ -218,7 +218,7 @@ asked(
 )
 asked(
     "actions held for longer",
-    "taken with another protocol",
+    "taken with a different protocol",
     env=EnvOptions(image_size=36, action_repeat=2),
     allow_changes=True,
 )
@@ -229,8 +229,12 @@ if not torch.cuda.is_available():
 harmed("no config", "but no config.json", lambda run: (run / "config.json").unlink())
 harmed("a damaged config", "config.json is damaged", lambda run: cut_off(run / "config.json"))
 harmed("a config of another format", "has format 2", lambda run: set_value(run / "config.json", format=2))
-harmed("a run of version 0.1", "train anew", lambda run: set_value(run / "config.json", revision=1))
-harmed("a newer revision", "use a newer one", lambda run: set_value(run / "config.json", revision=99))
+harmed(
+    "a run of version 0.1",
+    "retrain, or use ogspr 0.1",
+    lambda run: set_value(run / "config.json", revision=1),
+)
+harmed("a newer revision", "use a newer version", lambda run: set_value(run / "config.json", revision=99))
 harmed(
     "an unknown method",
     "needs the method 'other', which is not installed",
@@ -249,7 +253,7 @@ harmed(
     lambda run: set_value(run / "manifest.json", resumed=7),
 )
 harmed("damaged checkpoints", "none of 2 checkpoints", damage_checkpoints)
-harmed("no checkpoints", "no checkpoint is in", lambda run: shutil.rmtree(run / "checkpoints"))
+harmed("no checkpoints", "there is no checkpoint in", lambda run: shutil.rmtree(run / "checkpoints"))
 harmed("no replay", "none of 2 checkpoints", lambda run: remove_files(run / "replay"))
 harmed(
     "a checkpoint of a newer version",
@@ -259,13 +263,13 @@ harmed(
 for table in ("train", "episodes", "eval"):
     harmed(
         f"{table}.csv too short",
-        r"bytes where the checkpoint knows of \d+",
+        r"bytes, fewer than the \d+ of the checkpoint",
         lambda run, name=table: (run / f"{name}.csv").write_text("agent_steps\n"),
     )
-harmed("no eval.csv", "has 0 bytes where", lambda run: (run / "eval.csv").unlink())
+harmed("no eval.csv", "has 0 bytes, fewer than", lambda run: (run / "eval.csv").unlink())
 harmed(
     "no header",
-    r"eval\.csv is damaged: it begins with no header",
+    r"eval\.csv is damaged: it has no header",
     lambda run: (run / "eval.csv").write_bytes(b"\xff" * 10_000),
 )
 harmed("rows that are none", "csv files .* are damaged", lambda run: spoil(run / "train.csv"))
@@ -321,7 +325,7 @@ def no_task(scene: Scene) -> dict:
     return {}
 
 
-@reason("a policy of another revision", "the checkpoint is of")
+@reason("a policy of another revision", "the checkpoint has revision")
 def another_policy(scene: Scene) -> dict:
     """As in a checkpoint whose sums are right."""
     records = RunRecords.__init__
@@ -365,7 +369,7 @@ def test_of_a_run_with_its_first_checkpoint_only(tmp_path):
 def test_without_a_lock_file_none_is_left(killed):
     """As in a run that was copied from somewhere."""
     (killed / "lock").unlink()
-    assert_refused(killed.parent, "ends before", agent_steps=20)
+    assert_refused(killed.parent, "beyond --agent-steps", agent_steps=20)
 
 
 def test_the_command_line_says_it_in_a_line(killed, ogspr_here):
@@ -380,7 +384,7 @@ def test_the_command_line_says_it_in_a_line(killed, ogspr_here):
 # --- several seeds ------------------------------------------------------------------------------
 
 HARM_TO_ONE: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "a table": ("knows of", lambda run: (run / "eval.csv").write_text("")),
+    "a table": ("of the checkpoint", lambda run: (run / "eval.csv").write_text("")),
     "its checkpoints": ("none of 2", damage_checkpoints),
     "its manifest": ("is damaged", lambda run: cut_off(run / "manifest.json")),
     "its policies": ("is a link", lambda run: (run / "policies" / "more").symlink_to("nowhere")),
@@ -409,7 +413,7 @@ def test_runs_with_different_replays_are_refused_together(both_killed):
     config = both_killed / "seed-7" / "config.json"
     content = json.loads(config.read_text())
     config.write_text(json.dumps(content | {"capacity": content["capacity"] + 1}))
-    assert_refused(both_killed, "resume each by itself", seeds=(0, 7, 8))
+    assert_refused(both_killed, "resume each of them separately", seeds=(0, 7, 8))
     assert not (both_killed / "seed-8").exists()
 
 
