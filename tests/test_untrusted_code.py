@@ -17,6 +17,7 @@ from ogspr import cli
 from ogspr.agents.methods import ENTRY_POINTS
 from ogspr.envs import EnvOptions, is_own_code, make, trust
 from ogspr.errors import UserError
+from ogspr.records.tree import load_tree, save_tree
 from ogspr.training.options import EvaluationOptions, KeepOptions
 from ogspr.training.policy_file import load_policy, save_policy
 from tests.helpers.trajectories import ROOT
@@ -496,6 +497,68 @@ def test_a_loaded_agent_makes_no_environment_of_code_that_its_file_names(task, r
 def test_what_needs_no_environment_reads_hostile_files_all_the_same(words, run, tmp_path, in_folder):
     folder = hostile_run(run, tmp_path / "hostile", HOSTILE[0])
     assert in_folder(*words.format(run=folder).split()).returncode == 0
+
+
+HOSTILE_METHODS = ("planted_code:METHOD", "planted_code", "planted_code.sub:METHOD")
+
+
+def with_method(run: Path, folder: Path, method: str) -> Path:
+    """A copy whose files say that it was trained by another method."""
+    shutil.copytree(run, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"method": method}))
+    for path in (folder / "policies").iterdir():
+        save_tree(path, load_tree(path, "ogspr-policy-1") | {"method": method}, "ogspr-policy-1")
+    return folder
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize("method", HOSTILE_METHODS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "eval {run} --no-workers",
+        "eval {run}/policies/last.safetensors --no-workers",
+        "play {run} --no-workers",
+        "export {run} out.safetensors",
+        "probe {run} --no-workers --episodes 2",
+        "train --resume {run}",
+        "train --config {run}/config.json",
+    ],
+)
+def test_a_method_that_only_a_file_names_is_refused(words, method, run, tmp_path, in_folder):
+    """There is no code to be found by its name: methods are installed, or named by the user."""
+    folder = with_method(run, tmp_path / "hostile", method)
+    done = in_folder(*(word.format(run=folder) for word in words.split()))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert f"needs the method {method!r}, which is not installed" in done.stderr
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize("method", HOSTILE_METHODS)
+@pytest.mark.parametrize("file", ["", "policies/best.safetensors"])
+def test_a_method_that_only_a_file_names_is_not_loaded(file, method, run, tmp_path):
+    folder = with_method(run, tmp_path / "hostile", method)
+    with pytest.raises(UserError, match="which is not installed"):
+        ogspr.load(folder / file)
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('method = "planted_code:METHOD"', "unknown setting"),
+        ('preset = "planted_code:METHOD"', "unknown preset"),
+        ('agent = "planted_code:METHOD"', "agent"),
+        ('[agent]\nmethod = "planted_code:METHOD"', "unknown setting"),
+    ],
+)
+def test_a_settings_file_names_no_method(text, complaint, tmp_path, in_folder):
+    (tmp_path / "mine.toml").write_text(text)
+    done = in_folder("train", TASK, "--config", "mine.toml")
+    assert done.returncode == 2
+    assert complaint in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("no_trace", "importable")

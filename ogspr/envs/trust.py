@@ -67,8 +67,8 @@ def refuse_ignored_environment() -> None:
 class NamedModules:
     """Finds in one folder the packages that a user has named, and what these import from there.
 
-    It is asked after all other finders, so that nothing in the folder takes the place of what is installed. An
-    entry of `sys.path` would be more: packages plug themselves in from there, and libraries that look for
+    It is asked after all other finders, so that nothing in the folder takes the place of what is installed.
+    An entry of `sys.path` would be more: packages plug themselves in from there, and libraries that look for
     optional modules find them.
     """
 
@@ -91,7 +91,7 @@ class NamedModules:
         return spec
 
     def _asked_by_them(self) -> bool:
-        """Whether the import stands in a module that was found here, or Gymnasium makes what one registered."""
+        """Whether a module that was found here imports it, or Gymnasium makes what such a one registered."""
         importer = _importer()
         return importer.partition(".")[0] in self._named or importer == _GYMNASIUM_REGISTRY
 
