@@ -191,8 +191,8 @@ class Report:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
     """Folders of runs, or folders that hold such, at any depth."""
-    out: Path = Path("report")
-    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF)."""
+    out: Path | None = None
+    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF); if left out, report."""
     at: int | None = None
     """The agent step at which scores are read; if left out, as in the paper: 500 000, Atari 100 000."""
 
