@@ -499,6 +499,28 @@ def test_what_needs_no_environment_reads_hostile_files_all_the_same(words, run, 
     assert in_folder(*words.format(run=folder).split()).returncode == 0
 
 
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize(
+    ("task", "shown", "copied"),
+    [
+        (
+            "planted_code:make; touch pwned",
+            "planted_code:make; touch pwned",
+            "'planted_code:make; touch pwned'",
+        ),
+        ("planted_code:$(touch pwned)", "planted_code:$(touch pwned)", "'planted_code:$(touch pwned)'"),
+        ("planted_code:a\x1b[2J\nb", r"planted_code:a\x1b[2J\nb", r"'planted_code:a\x1b[2J\nb'"),
+    ],
+)
+def test_a_task_in_a_file_puts_nothing_else_into_a_command_to_copy(
+    task, shown, copied, run, tmp_path, in_folder
+):
+    folder = hostile_run(run, tmp_path / "hostile", task)
+    done = in_folder("eval", folder)
+    said = f"would run the code {shown}; if you trust it, say so: --task {copied}\n"
+    assert done.stderr.endswith(said) and len(done.stderr.splitlines()) == 1
+
+
 HOSTILE_METHODS = ("planted_code:METHOD", "planted_code", "planted_code.sub:METHOD")
 
 
