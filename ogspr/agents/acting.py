@@ -101,6 +101,10 @@ class ActBuffers:
         self._done = device.event()
         self._step = accelerator.step(Procedure(self._act, lambda: list(self.carry.values())))
 
+    def get_ready(self) -> None:
+        """Does what makes the first question slow; changes nothing."""
+        self._step.get_ready()
+
     def ask(self, images: UInt8Array, first: BoolArray, rng: np.random.Generator) -> Result:
         """Queues the computation of action vectors (N, A); calling the result waits for them.
 
@@ -179,6 +183,11 @@ class FrozenPolicy:
             vectors = buffers.ask(images, first, rng)()
             new_carry = {name: tensor.clone() for name, tensor in buffers.carry.items()}
         return self._actor.actions.to_environment(vectors), new_carry
+
+    def get_ready(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first call with images of that shape slow; changes nothing."""
+        with self._stream():
+            self._buffers_for(shape).get_ready()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """In place; ValueError if they belong to other networks."""

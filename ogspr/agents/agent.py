@@ -113,18 +113,8 @@ class Agent:
             return lambda: random[0] if one else random
         actor = self.method.actor
         actor.at_step(agent_steps)
-        key = (images.shape, explore)
-        if key not in self._buffers:
-            carry = self._carry if explore else initial_carry(actor, len(images), self._device)
-            self._buffers[key] = ActBuffers(
-                actor,
-                images.shape,
-                carry,
-                explore=explore,
-                accelerator=self._accelerator,
-                device=self._device,
-            )
-        result = self._buffers[key].ask(images, np.broadcast_to(first, len(images)), self._rngs.acting)
+        buffers = self._buffers_for(images.shape, explore)
+        result = buffers.ask(images, np.broadcast_to(first, len(images)), self._rngs.acting)
 
         def answer() -> Action:
             actions = actor.actions.to_environment(result())
@@ -139,6 +129,20 @@ class Agent:
         told = first | self._first_untold
         self._first_untold = bool(told) and agent_steps < self.method.random_steps
         return told
+
+    def get_ready_to_act(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first action for an observation (C, H, W) slow; changes nothing. Optional."""
+        self._buffers_for((1, *shape), explore=True).get_ready()
+
+    def _buffers_for(self, shape: tuple[int, ...], explore: bool) -> ActBuffers:
+        key = (shape, explore)
+        if key not in self._buffers:
+            actor = self.method.actor
+            carry = self._carry if explore else initial_carry(actor, shape[0], self._device)
+            self._buffers[key] = ActBuffers(
+                actor, shape, carry, explore=explore, accelerator=self._accelerator, device=self._device
+            )
+        return self._buffers[key]
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""
@@ -161,6 +165,16 @@ class Agent:
         """Does what makes the first update slow; changes nothing. Optional."""
         for step in self._steps_on(replay).values():
             step.rehearse()
+
+    def get_ready_to_update(self, replay: WindowSource) -> None:
+        """Does all that only the first update does; changes nothing. Optional."""
+        for step in self._steps_on(replay).values():
+            step.get_ready()
+
+    def require_windows(self, replay: WindowSource) -> None:
+        """Raises a UserError if replay cannot serve an update yet."""
+        for learning in self.learning.values():
+            learning.require_windows(replay)
 
     def phases(self, replay: WindowSource) -> dict[str, Step]:
         """One update of each kind, cut off after each phase, for measuring; only the last one learns."""
@@ -197,8 +211,7 @@ class Agent:
             }
         elif self._replay is not replay:
             raise ValueError("an agent learns from one replay; make another agent for another replay")
-        for learning in self.learning.values():
-            learning.require_windows(replay)
+        self.require_windows(replay)
         return self._steps
 
     def _procedure(self, run: Callable[[], None], replay: WindowSource) -> Procedure:

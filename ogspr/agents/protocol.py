@@ -354,6 +354,10 @@ class Step(Protocol):
         """Does what makes the first call slow; changes nothing. Optional."""
         ...
 
+    def get_ready(self) -> None:
+        """Does all that the first call does and later ones do not; changes nothing. Optional."""
+        ...
+
     def __call__(self) -> None: ...
 
 
@@ -403,6 +407,10 @@ class Policy(Protocol):
 
 class LearnedPolicy(Policy, Protocol):
     """A policy whose weights can be replaced."""
+
+    def get_ready(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first call of `act` slow, for images of that shape. Optional."""
+        ...
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """In place; ValueError if they belong to other networks."""

@@ -191,8 +191,8 @@ class Report:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
     """Run folders, or folders that contain runs, at any depth."""
-    out: Path = Path("report")
-    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF)."""
+    out: Path | None = None
+    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF). Default: report."""
     at: int | None = None
     """The agent step at which scores are read. Default, as in the paper: 500 000, Atari 100 000."""
 

@@ -22,8 +22,8 @@ from ogspr.envs import ResilientEnvironment, launch
 from ogspr.errors import UserError, require_positive
 from ogspr.probe.probing import FEWEST_EPISODES, HeadTraining, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage, learned_representation
-from ogspr.probe.results import ProbeRow, Summary, draw, summarise, write_rows
-from ogspr.records.files import check_csv
+from ogspr.probe.results import ProbeRow, Summary, draw, figure_paths, summarise, write_rows
+from ogspr.records.files import check_csv, check_writable
 from ogspr.records.settings_io import differences, plain
 from ogspr.training.graph import set_matrix_precision
 from ogspr.training.options import Execution
@@ -74,6 +74,8 @@ def probe(wanted: Probe, console: Console) -> list[ProbeRow]:
     _check_alike(opened, players, names)
     if (out := wanted.out) is not None:
         check_csv(out)
+        for path in figure_paths(out):
+            check_writable(path)
     training = HeadTraining(wanted.updates, wanted.batch_size)
     rows: list[ProbeRow] = []
     with (

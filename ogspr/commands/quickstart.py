@@ -19,6 +19,7 @@ from ogspr.commands.policy import play
 from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, run_folders, train
 from ogspr.commands.video import VideoFile
 from ogspr.errors import UserError
+from ogspr.records.files import check_default_place
 from ogspr.records.run import RunFolder
 from ogspr.records.tables import curve, mean_scores, read_rows
 from ogspr.training.presets import preset_options
@@ -38,6 +39,8 @@ def quickstart(wanted: Quickstart, console: Console) -> None:
     VideoFile.check(Path(_VIDEO))  # before the work, not after it
     command = _command(wanted.out)
     (path,) = run_folders(command)
+    if wanted.out is None:
+        check_default_place(path, f"--out {_FOLDER}")
     folder = RunFolder(path)
     finished = _is_finished(folder, command)
     if finished:

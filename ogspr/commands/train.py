@@ -5,6 +5,7 @@ Torch is imported when all words are known to be right: help and mistakes need n
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from ogspr.envs import check_task, is_own_code, trusted_task
 from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import RunsFailed, UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
+from ogspr.records.files import check_default_place
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.settings_io import changed
 from ogspr.training.options import TrainOptions
@@ -190,6 +192,9 @@ def _check(command: TrainCommand[Any]) -> None:
         raise UserError(f"--seeds needs one or more distinct integers, got {given}.")
     if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
         raise UserError("--resume continues one run, in its folder; omit --seeds and --out.")
+    if command.resume is None and command.out is None:
+        for folder in run_folders(command):
+            check_default_place(folder, f"--out {shlex.quote(str(folder.parent))}")
 
 
 def run_folders(command: TrainCommand[Any]) -> list[Path]:

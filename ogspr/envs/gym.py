@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import zlib
 from collections.abc import Callable
 from importlib.metadata import version
@@ -52,6 +53,8 @@ def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
     except ModuleNotFoundError as error:
         raise UserError(f"gym:{env_id}: the module {error.name} is not installed.") from None
     backend = gl.activate() if "mujoco" in str(registered.entry_point) else None
+    if backend is not None:
+        _show_mujoco_warnings()
     return GymnasiumSource(f"gym:{env_id}", _make_rendering(env_id), seed, options, backend)
 
 
@@ -63,6 +66,13 @@ def _import(module: str, env_id: str) -> None:
         )
     trust(parts[0])
     importlib.import_module(module)
+
+
+def _show_mujoco_warnings() -> None:
+    """Else MuJoCo appends them to MUJOCO_LOG.TXT in the current folder, which may be a link there."""
+    import mujoco
+
+    mujoco.set_mju_user_warning(lambda message: logging.getLogger("mujoco").warning("MuJoCo: %s", message))
 
 
 def _make_rendering(env_id: str) -> Any:

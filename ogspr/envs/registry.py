@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
@@ -95,10 +96,12 @@ def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
         source: Who would run it, in words.
         how: How to name it, with {} for the task.
     """
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in task)
     if given is not None and given != task:
-        raise UserError(f"{source} belongs to the task {task}, not to {given}.")
+        raise UserError(f"{source} belongs to the task {shown}, not to {given}.")
     if is_own_code(task) and given is None:
-        raise UserError(f"{source} would run the code {task}; if you trust it, add: {how.format(task)}")
+        command = how.format(shlex.quote(shown))  # to be copied: a file must not put words of its own in it
+        raise UserError(f"{source} would run the code {shown}; if you trust it, add: {command}")
     return task
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from ogspr._version import __version__
@@ -121,14 +122,23 @@ class Checkpoints:
         """
         return self._search(report, self._replay if with_replay else None, "choose another run")
 
-    def put_aside(self, damaged: Sequence[Path]) -> None:
-        """So that they are not counted among those to keep."""
+    def check_writable(self) -> None:
+        """A UserError where no checkpoint could be saved; leaves everything as it is."""
+        for folder in (self._folder, self._replay):
+            if folder.exists():
+                with user_io_errors(folder):
+                    TemporaryFile(dir=folder).close()
+
+    def put_aside(self, damaged: Sequence[Path], report: Callable[[str], None]) -> None:
+        """So that they are not counted among those to keep; one that cannot be renamed does no other harm."""
         for path in damaged:
             aside = path.with_name(f"damaged-{path.name}")
             numbered = (aside.with_name(f"{aside.name}-{number}") for number in itertools.count(2))
             free = next(name for name in itertools.chain([aside], numbered) if not name.exists())
-            with user_io_errors(path):
+            try:
                 path.rename(free)
+            except OSError as error:
+                report(f"checkpoint {path} cannot be moved aside: {error.strerror}")
 
     def _search(self, report: Callable[[str], None], replay: Path | None, advice: str) -> Checkpoint:
         """`replay`: where that must be whole, too; `advice`: what to do where no checkpoint can be used."""

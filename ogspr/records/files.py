@@ -224,6 +224,16 @@ def make_inner_folder(path: Path) -> None:
     make_folder(path)
 
 
+def check_default_place(path: Path, advice: str) -> None:
+    """Refuses a place below the current folder that lies behind a link, where the user has named no place.
+
+    Who works in a folder of others need not know what is linked there. `advice`: how to name it.
+    """
+    for part in (*reversed(path.parents), path):
+        if part.is_symlink():
+            raise UserError(f"{part} is a link; say {advice} if you mean what it leads to.")
+
+
 def check_writable(path: Path) -> None:
     """Finds out before the work that its result could not be written. Leaves all files as they are."""
     make_folder(path.parent)

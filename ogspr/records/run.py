@@ -71,7 +71,8 @@ class RunFolder:
         """Whether anything here would be lost with a new start."""
         tables = (self.train_table, self.episode_table, self.evaluation_table)
         later = [path for path in self.checkpoints.glob("*-step-*") if not path.name.endswith("-step-0")]
-        return bool(later) or any(path.exists() and path.stat().st_size > 0 for path in tables)
+        kept = [*later, *self.policies.glob("*.safetensors")]
+        return bool(kept) or any(path.exists() and path.stat().st_size > 0 for path in tables)
 
     def lock(self) -> None:
         """Makes this process the only one that writes here; the system forgets it when the process ends.

@@ -24,7 +24,14 @@ from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect, plural
 from ogspr.errors import UserError, require_positive
 from ogspr.records.drawing import load_matplotlib
-from ogspr.records.files import make_folder, make_inner_folder, user_io_errors, write_atomic, write_csv
+from ogspr.records.files import (
+    check_default_place,
+    make_folder,
+    make_inner_folder,
+    user_io_errors,
+    write_atomic,
+    write_csv,
+)
 from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
@@ -52,6 +59,7 @@ _SCRIPTS = (
     "main.js",
 )
 _TITLE = "ogspr"
+_FOLDER = Path("report")
 # Inside a script element these would end it, or hide the rest of the page.
 _INERT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
@@ -177,8 +185,11 @@ def make_report(
     return Report(collection, grid, tuple(tables), (*grid.warnings, *warnings), at)
 
 
-def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Console) -> Report:
-    """Writes tables, figures and report.html below `out`, and says what is in it."""
+def write_report(paths: Sequence[Path], out: Path | None, at: int | None, console: Console) -> Report:
+    """Writes tables, figures and report.html below `out`, and says what is in it; None: below report/."""
+    if out is None:
+        out = _FOLDER
+        check_default_place(out, f"--out {out}")
     with console.status("reading runs"):
         report = make_report(paths, at)
     if not report.collection.runs:

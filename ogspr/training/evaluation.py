@@ -81,6 +81,10 @@ class Evaluator:
         self._starts = self._environment_states()
         self._begin(snapshot, episodes)
 
+    def get_ready(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first step slow, for observations of that shape; changes nothing."""
+        self._policy.get_ready((len(self._environments), *shape))
+
     def advance(self, *, wait: bool) -> Evaluation | None:
         """One step of every environment, if all are ready or `wait`; the result after the last one."""
         if not wait and not self._driver.step_ready():

@@ -98,6 +98,7 @@ class Opening:
         for run in runs:
             run.records.prepare(files)
             if run.found is not None:
+                run.checkpoints.check_writable()
                 manifest = continued_manifest(run.folder.manifest, self._manifest(run.learner))
                 write_json(files.begin(run.folder.manifest), manifest)
                 write_config(files.begin(run.folder.config), run.config)
@@ -105,6 +106,8 @@ class Opening:
 
     def begin(self, run: Run) -> None:
         """A run exists once its config is there: what was left by one that never came so far is replaced."""
+        if run.found is not None:
+            run.checkpoints.put_aside(run.found.damaged, self._listener.warning)
         run.folder.clean_up()
         run.records.begin()
         if (found := run.found) is None:
@@ -113,7 +116,6 @@ class Opening:
             write_config(run.folder.config, run.config)
             self._listener.line(f"new run {run.folder.path}")
             return
-        run.checkpoints.put_aside(found.damaged)
         if found.agent_steps == self._request.options.agent_steps:
             self._listener.line(f"{run.folder.path} is complete ({found.agent_steps} agent steps)")
         else:

@@ -139,6 +139,29 @@ class Trainer:
             self._agent.rehearse(self._learner.replay)
         self._rehearsed = True
 
+    def get_ready(self) -> None:
+        """Does what could fail in the first steps of a run that goes on, and changes nothing.
+
+        The first update is tried where some were made before, or where it comes next; where neither is so,
+        replay may hold nothing yet that it could learn from.
+        """
+        self._require_windows()
+        shape = self._slot.observation.shape
+        with self._learner.stream():
+            self._agent.get_ready_to_act(shape)
+            if self._agent.updates or self.needs_rehearsal:
+                self._agent.get_ready_to_update(self._learner.replay)
+                self._rehearsed = True
+        self._evaluator.get_ready(shape)
+
+    def _require_windows(self) -> None:
+        """A UserError where the next update will find nothing to learn from, as far as that is certain."""
+        begin = self.progress.agent_steps + 1
+        steps = range(begin, self._schedule.agent_steps + 1)
+        first = next((step for step in steps if self._agent.updates_due(step)), None)
+        if first is not None and (first == begin or first <= self._agent.config.longest_horizon):
+            self._agent.require_windows(self._learner.replay)
+
     # --- a round --------------------------------------------------------------------------------
 
     def begin_round(self) -> None:

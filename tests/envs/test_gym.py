@@ -1,5 +1,7 @@
 """Any Gymnasium environment, and a user's own."""
 
+import contextlib
+
 import gymnasium
 import numpy as np
 import pytest
@@ -30,6 +32,19 @@ def test_a_mujoco_environment_of_gymnasium_draws():
     assert env.spec.renderer
     assert "mujoco" in env.spec.versions
     env.close()
+
+
+@pytest.mark.usefixtures("opengl")
+def test_warnings_of_mujoco_are_written_to_no_file(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "MUJOCO_LOG.TXT").symlink_to(tmp_path / "mine")
+    with contextlib.closing(make("gym:InvertedPendulum-v5", seed=0)) as env:
+        env.reset()
+        physics = env._source._env.unwrapped
+        physics.data.qvel[:] = 1e20
+        physics.do_simulation(physics.data.ctrl, 1)
+    assert "The simulation is unstable" in caplog.text
+    assert not (tmp_path / "mine").exists()
 
 
 def test_grey_pictures_are_stacked_by_four_and_terminals_reported():

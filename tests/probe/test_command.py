@@ -223,7 +223,11 @@ def test_no_run_at_all():
 
 def test_an_out_that_cannot_be_written_is_told_before_the_work(runs, tmp_path):
     (tmp_path / "file").touch()
+    (tmp_path / "film.png").mkdir()
+    (tmp_path / "link.pdf").symlink_to(tmp_path / "file")
     for out, complaint in (
+        (tmp_path / "film.csv", r"cannot write .*film\.png"),
+        (tmp_path / "link.csv", r"cannot write .*link\.pdf: it is a link"),
         (tmp_path / "file" / "probe.csv", "cannot write"),
         (tmp_path / "probe.txt", "must end in .csv"),
     ):

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ogspr.commands.declared import Export, Play
+from ogspr.commands.declared import Export, Play, Quickstart, Report
 from ogspr.commands.policy import export, play
+from ogspr.commands.train import TrainCommand
 from ogspr.commands.video import recording_video
 from ogspr.errors import UserError
 from ogspr.probe.probing import HeadTraining
@@ -33,6 +34,7 @@ from ogspr.records.run import RunFolder, read_json
 from ogspr.report.build import make_report, write_report
 from ogspr.report.probing import find_losses
 from ogspr.training.policy_file import load_policy
+from ogspr.training.presets import preset_options
 from tests.analysis.folders import write_run
 from tests.probe.test_results import TASK as PROBED
 from tests.probe.test_results import rows
@@ -40,6 +42,7 @@ from tests.training.runs import TASK, Listener, Recorder, request, train
 from tests.training.test_refused_resume import looks, within
 from tests.training.test_runs import stopped_run
 
+PLACE = TASK.replace(":", "-")
 PRECIOUS = b"nobody may change this"
 
 
@@ -384,6 +387,46 @@ def test_a_report_may_lie_behind_a_link(tmp_path, victim):
     (tmp_path / "out").symlink_to(victim)
     write_report([tmp_path / "runs"], tmp_path / "out", None, console())
     assert (victim / "report.html").exists()
+
+
+# --- places that nobody has named ---------------------------------------------------------------
+
+
+def test_a_report_is_led_nowhere_by_a_link_of_its_default_name(tmp_path, victim, monkeypatch):
+    write_run(tmp_path / "runs" / "a", {0: 1.0})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report").symlink_to(victim)
+    with untouched(victim), pytest.raises(UserError, match="report is a link; say --out report if"):
+        Report(runs=(Path("runs"),)).run(console())
+    Report(runs=(Path("runs"),), out=Path("report")).run(console())
+    assert (victim / "report.html").exists()
+
+
+@pytest.mark.parametrize("link", ["runs", f"runs/{PLACE}", f"runs/{PLACE}/small/seed-7"])
+def test_a_run_is_led_nowhere_by_links_of_its_default_place(tmp_path, victim, monkeypatch, link):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(victim)
+    command = TrainCommand(preset_options("small", TASK), task=TASK, preset="small", seeds=(0, 7))
+    said = f"^{link} is a link; say --out runs/{PLACE}/small if you mean"
+    with untouched(victim), pytest.raises(UserError, match=said):
+        command.run(console())
+
+
+@pytest.mark.parametrize("link", ["runs", "runs/quickstart", "runs/quickstart/seed-0"])
+def test_a_quickstart_is_led_nowhere_by_links(tmp_path, victim, monkeypatch, link):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(victim)
+    with untouched(victim), pytest.raises(UserError, match=f"^{link} is a link; say --out runs/quickstart"):
+        Quickstart().run(console())
+
+
+def test_policies_alone_are_results_that_no_new_run_replaces(tmp_path):
+    (tmp_path / "seed-0" / "policies").mkdir(parents=True)
+    (tmp_path / "seed-0" / "policies" / "best.safetensors").write_bytes(PRECIOUS)
+    with untouched(tmp_path), pytest.raises(UserError, match="holds results of a run"):
+        train(request(tmp_path))
 
 
 @pytest.mark.usefixtures("soon")

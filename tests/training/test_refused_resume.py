@@ -1,6 +1,7 @@
 """A run was killed; a resume that is refused, for whatever reason, leaves every file of it as it was."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ogspr.agents.learning import Learning
 from ogspr.agents.methods import METHODS
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError
@@ -24,7 +26,16 @@ from ogspr.training.options import ComputeOptions, EvaluationOptions, KeepOption
 from ogspr.training.run import Listener
 from ogspr.training.run_records import RunRecords
 from ogspr.training.signals import Stopped, StopRequest
-from tests.training.runs import TASK, assert_same_run, disk_of, exit_code, request, tiny_options, train
+from tests.training.runs import (
+    TASK,
+    Recorder,
+    assert_same_run,
+    disk_of,
+    exit_code,
+    request,
+    tiny_options,
+    train,
+)
 from tests.training.test_runs import cut_off, flip_a_bit, newest, stopped_run
 
 KILLED_AT = 110  # agent steps, of 150
@@ -160,6 +171,14 @@ def damage_checkpoints(run: Path) -> None:
 def remove_files(folder: Path) -> None:
     for path in list(folder.iterdir()):
         path.unlink()
+
+
+def keep_first_checkpoint(run: Path) -> None:
+    """As if it had been killed before it made a second one."""
+    for path in (run / "checkpoints").glob("*-step-*"):
+        if not path.name.endswith("-step-0"):
+            shutil.rmtree(path)
+    (run / "checkpoints" / "newest.json").unlink()
 
 
 def replace_by_pipe(path: Path) -> None:
@@ -311,6 +330,56 @@ def too_little_memory(scene: Scene) -> dict:
     return {}
 
 
+@reason("no window to learn from", "no window of 3 steps is stored")
+def no_window(scene: Scene) -> dict:
+    """With its first checkpoint only, and an update due at the first step that it makes."""
+    keep_first_checkpoint(scene.run)
+    return {"agent": replace(AGENT, random_steps=0), "allow_changes": True}
+
+
+@reason("too few random steps for a window", "no window of 3 steps is stored")
+def too_few_steps(scene: Scene) -> dict:
+    keep_first_checkpoint(scene.run)
+    return {"agent": replace(AGENT, random_steps=2), "allow_changes": True}
+
+
+def without_compiler(scene: Scene) -> dict:
+    torch._dynamo.reset()
+    scene.during.callback(torch._dynamo.reset)
+    scene.patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(scene.run.parent.parent / "cache"))
+    scene.during.enter_context(torch._inductor.config.patch({"cpp.cxx": (None, "/bin/false")}))
+    return {"compute": ComputeOptions(device="cpu", threads=1, mode="compiled"), "allow_changes": True}
+
+
+@reason("no compiler", r"torch cannot compile here: .*\. .*--compute\.mode eager")
+def no_compiler(scene: Scene) -> dict:
+    return without_compiler(scene)
+
+
+@reason("no compiler, and no update yet", r"--compute\.mode eager")
+def no_compiler_at_first(scene: Scene) -> dict:
+    keep_first_checkpoint(scene.run)
+    return without_compiler(scene)
+
+
+@reason("a GPU without memory", "too little free memory")
+def no_gpu_memory(scene: Scene) -> dict:
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    scene.patch.setattr(Learning, "_sample", fail)
+    return {}
+
+
+@reason("a disk that takes no checkpoints", "cannot write .*checkpoints: Read-only")
+def no_checkpoints(scene: Scene) -> dict:
+    def read_only(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    scene.patch.setattr("ogspr.records.checkpoints.TemporaryFile", read_only)
+    return {}
+
+
 @reason("another version of a library", "restore it with the same task, settings and library versions")
 def another_library(scene: Scene) -> dict:
     scene.patch.setattr("ogspr.envs.gym.version", lambda _package: "99.0")
@@ -364,6 +433,21 @@ def test_of_a_run_with_its_first_checkpoint_only(tmp_path):
     assert (tmp_path / "seed-0" / "policies" / "best.safetensors").exists()
     assert (tmp_path / "seed-0" / "episodes.csv").stat().st_size
     assert_refused(tmp_path, "does not fit", agent=replace(AGENT, batch_size=8), allow_changes=True)
+
+
+def test_a_damaged_checkpoint_that_cannot_be_moved_aside_harms_nothing(killed, unbroken, monkeypatch):
+    flip_a_bit(newest(killed) / "state.safetensors")
+    rename, listener = Path.rename, Recorder()
+
+    def refuse(path, target):
+        if Path(target).name.startswith("damaged-"):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    train(request(killed.parent), listener)
+    assert [text for text in listener.warnings if "cannot be moved aside: Operation not permitted" in text]
+    assert_same_run(killed, unbroken)
 
 
 def test_without_a_lock_file_none_is_left(killed):
