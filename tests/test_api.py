@@ -197,7 +197,7 @@ def test_errors_name_arguments_and_not_options(tmp_path):
     trained(tmp_path)
     with pytest.raises(ogspr.UserError, match="another out, or allow_changes to resume"):
         trained(tmp_path, agent=TINY["agent"] | {"discount": 0.5})
-    with pytest.raises(ogspr.UserError, match="and agent_steps 20 ends before"):
+    with pytest.raises(ogspr.UserError, match="beyond agent_steps 20"):
         trained(tmp_path, agent_steps=20)
 
 

@@ -138,7 +138,7 @@ def options_of(program_here):
 def check_command(place, line, options_of):
     words = shlex.split(line, comments=True)
     program, words = ("ogspr", words[1:]) if words[0] == "ogspr" else (words[2], words[3:])
-    command = [program, *words[:1]]
+    command = [program, *words[: 2 if words[0] == "sweep" else 1]]
     for option in ("--method", "--preset"):
         if command[:2] == ["ogspr", "train"] and option in words:
             command += words[words.index(option) :][:2]  # which options there are depends on them
@@ -183,7 +183,7 @@ def test_a_wrong_option_of_an_earlier_version_would_be_seen(options_of):
 
 
 def test_commands_that_sentences_name_exist():
-    known = {"ogspr": set(ogspr.commands.declared.COMMANDS), "python -m benchmarks": set(COMMANDS)}
+    known = {"ogspr": {*ogspr.commands.declared.COMMANDS, "sweep"}, "python -m benchmarks": set(COMMANDS)}
     for page in PAGES:
         if page.name != "CHANGELOG.md":  # it also names what is gone
             for program, command in re.findall(rf"`({OURS}) ([a-z]+)", page.read_text()):

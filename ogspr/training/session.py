@@ -49,7 +49,7 @@ class Session:
             opening = Opening(
                 self._request, self._listener, self._device, self._execution, self._watch, closing
             )
-            with NewFiles() as files, self._stop.interruptible():
+            with NewFiles() as files, self._stop.interruptible(), _gpu_memory():
                 runs = opening.open()
                 self._get_ready([run for run in runs if run.found and not run.trainer.finished])
                 opening.prepare(runs, files)
@@ -92,8 +92,6 @@ class Session:
             for run in resumed:
                 with self._warn_if_slow():
                     run.trainer.get_ready()
-        except torch.OutOfMemoryError as error:
-            raise UserError(f"the GPU has too little free memory to go on: {error}") from None
         except Exception:
             self._stop.raise_if_requested()  # interrupted, the capture of a graph ends with errors of its own
             raise
@@ -178,6 +176,17 @@ class _Clock:
             return False
         self._last = now
         return True
+
+
+@contextlib.contextmanager
+def _gpu_memory() -> Iterator[None]:
+    """Tells in a line that there is too little of it to begin."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"the GPU has too little free memory: {str(error).splitlines()[0]} End what else runs there."
+        ) from None
 
 
 def _execution(options: TrainOptions[Any], device: Device) -> Execution:

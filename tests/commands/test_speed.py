@@ -84,9 +84,9 @@ def test_a_gpu_is_advised_to_train_several_seeds():
 
 def test_the_first_call_does_not_count(monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.1)
-    calls = iter([0.3, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02])
+    calls = iter([1.0, *(0.02 for _ in range(6))])
     each = seconds_each(lambda: time.sleep(next(calls)), CPU)
-    assert each == pytest.approx(0.02, rel=0.5)
+    assert 0.02 <= each < 0.15  # with the first call it would be more than 0.16
 
 
 @pytest.mark.usefixtures("quick")
@@ -96,7 +96,7 @@ def test_one_call_that_takes_longer_than_there_is_time_is_enough():
     def run():
         calls.append(time.sleep(0.1))
 
-    assert seconds_each(run, CPU) == pytest.approx(0.1, rel=0.5)
+    assert 0.1 <= seconds_each(run, CPU) < 0.5
     assert len(calls) == 2
 
 

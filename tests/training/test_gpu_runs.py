@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from ogspr.errors import UserError
+from ogspr.training.graph import CapturedStep
 from ogspr.training.options import ComputeOptions, Execution, ReplayOptions
 from tests.helpers.trajectories import ROOT
 from tests.training.learners import CONTINUOUS, OTHER_METHODS, make_learner, metrics, updated
 from tests.training.runs import TABLES, assert_same_run, request, tiny_options, train
+from tests.training.test_refused_resume import looks
 from tests.training.test_runs import stopped_run
 
 pytestmark = pytest.mark.gpu
@@ -44,6 +46,22 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, place, metho
     folder = stopped_run(tmp_path / "stopped", 20, 25, 30, **options)
     train(request(tmp_path / "stopped", **options))
     assert_same_run(folder, tmp_path / "unbroken" / "seed-0")
+
+
+@pytest.mark.parametrize("steps", [1, 60])
+def test_a_graph_that_cannot_be_captured_changes_nothing(tmp_path, monkeypatch, steps):
+    """Before the first update only those are captured that act."""
+    folder = stopped_run(tmp_path, steps, **on_gpu())
+    before = looks(folder)
+
+    def fail(_step):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="too little free memory"):
+        patch.setattr(CapturedStep, "_captured", fail)
+        train(request(tmp_path, **on_gpu()))
+    assert looks(folder) == before
+    train(request(tmp_path, **on_gpu()))
 
 
 def test_seeds_side_by_side_equal_each_alone(tmp_path):

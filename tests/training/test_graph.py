@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from ogspr.agents.protocol import Procedure
-from ogspr.training.graph import CapturedStep, GraphAccelerator
+from ogspr.device import CPU
+from ogspr.training.graph import CapturedStep, GraphAccelerator, make_accelerator
 from ogspr.training.options import Execution
 
 
@@ -81,3 +82,36 @@ def test_branches_keep_their_streams(done):
         assert accelerator.branches(branches) == {"here": 1, "there": 2, "elsewhere": 3}
     assert Stream.made == 2  # the first branch needs none
     assert done == []
+
+
+def test_a_graph_that_got_ready_is_captured_and_has_changed_nothing(done):
+    number = torch.zeros(())
+
+    def add():
+        number.add_(1.0)
+
+    step = CapturedStep(Procedure(add, lambda: [number]))
+    step.get_ready()
+    captured = number.item()  # the stand-in runs what a real capture only writes down
+    assert done.count("begin capture") == 1 and "replay" not in done
+    assert captured == 1.0
+    step.get_ready()
+    step()
+    assert done.count("begin capture") == 1 and done.count("replay") == 1
+    assert number.item() == captured
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_a_step_that_got_ready_has_run_once_and_changed_nothing(mode):
+    number, calls = torch.zeros(()), []
+
+    def add():
+        calls.append(1)
+        number.add_(1.0)
+
+    step = make_accelerator(Execution(mode), CPU).step(Procedure(add, lambda: [number]))
+    step.get_ready()
+    step.get_ready()
+    assert (len(calls), number.item()) == (1, 0.0)
+    step()
+    assert (len(calls), number.item()) == (2, 1.0)
