@@ -68,6 +68,14 @@ class _OfGrid:
         words += ["--out", str(self.out.resolve())] if self.out is not None else []
         return words + (["--gpu-memory", str(self.gpu_memory)] if self.gpu_memory is not None else [])
 
+    @property
+    def words_elsewhere(self) -> list[str]:
+        """The same, for a machine whose GPU must not decide again which seeds belong together."""
+        if self.gpu_memory is not None:
+            return self.words
+        found = _gpu_bytes()
+        return [*self.words, "--gpu-memory", "inf" if found is None else repr(found / 1e9)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(_OfGrid):
@@ -116,6 +124,8 @@ class Run(_OfGrid):
         states = _states(grid)
         speeds = speeds_of(states)
         _check_disk(grid, [needs(state.unit, speeds) for state in states if not state.finished])
+        if self.on == "slurm":
+            _refuse_queued(sweep)
         sweep.begin(grid.units)
         if self.on == "slurm":
             return self._submit(grid, sweep, speeds, console)
@@ -140,6 +150,7 @@ class Run(_OfGrid):
         require_positive(slots=self.slots)
         if not self.hang_minutes > 0:
             raise UserError(f"hang minutes must be above 0, got {self.hang_minutes}.")
+        self.slurm.check()
         _refuse_untrusted(grid.units, self.code, self.grid)
 
     def _launch(self, sweep: SweepFolder) -> Launch:
@@ -157,17 +168,13 @@ class Run(_OfGrid):
     def _submit(self, grid: Grid, sweep: SweepFolder, speeds: Speeds, console: Console) -> int:
         now = time.time()
         wanted = [state.unit for state in map(sweep.read, grid.units) if state.condition(now) == "waiting"]
-        if queued := slurm.queued_units(sweep):
-            raise UserError(
-                f"{queued} units of this sweep are in the queue already; `ogspr sweep stop` ends them."
-            )
         longest_first = sorted(
             ((unit, needs(unit, speeds)) for unit in wanted), key=lambda pair: pair[1].hours, reverse=True
         )
         more = ["--hang-minutes", str(self.hang_minutes)]
         more += ["--method", self.method] if self.method is not None else []
         more += ["--code", *self.code] if self.code else []
-        command = slurm.unit_command([*self.words, *more, "--unit"])
+        command = slurm.unit_command([*self.words_elsewhere, *more, "--unit"])
         jobs = slurm.submit(longest_first, command, sweep, self.slurm)
         console.print(f"submitted {len(wanted)} units as {', '.join(jobs) or 'no job'}")
         console.print(f"ogspr sweep status {shlex.join(self.words)} shows how far they are")
@@ -209,7 +216,7 @@ class Stop(_OfGrid):
         deadline = time.time() + _STOP_PATIENCE
         running = _running(grid)
         console.print(f"stopping {len(running)} units; each saves first")
-        while running and time.time() < deadline:
+        while (running or slurm.queued_units(sweep)) and time.time() < deadline:
             time.sleep(0.5)
             running = _running(grid)
         if running:
@@ -262,6 +269,15 @@ COMMANDS: dict[str, type[Command]] = {
 ABOUT = SWEEP
 
 
+def _refuse_queued(sweep: SweepFolder) -> None:
+    """Before anything is changed: a stop that goes on must not be forgotten."""
+    slurm.require_sbatch()
+    if queued := slurm.queued_units(sweep):
+        raise UserError(
+            f"{queued} units of this sweep are in the queue already; `ogspr sweep stop` ends them."
+        )
+
+
 def _refuse_untrusted(units: Sequence[Unit], trusted: Sequence[str], source: str) -> None:
     """A file does not make code run: the user names it, too."""
     own = sorted({unit.task for unit in units if is_own_code(unit.task)})
@@ -296,7 +312,8 @@ def _summary(
     longest = max((found[state.unit].hours for state in states if not state.finished), default=0.0)
     sources = Counter(needs.source for needs in found.values())
     lines = [
-        f"{grid.source}: {plural(len(states), 'unit')}, {plural(runs, 'run')}, in {grid.out}; {done} units are done",
+        f"{grid.source}: {plural(len(states), 'unit')}, {plural(runs, 'run')}, in {grid.out}; "
+        f"{done} units are done",
         f"GPU hours   {left:.1f} left of {all_hours:.1f}",
         f"time        about {max(left / plan.gpus, longest):.1f} hours on {plural(plan.gpus, 'GPU')}",
         "speed       " + "; ".join(f"{source} ({count} units)" for source, count in sources.most_common()),
