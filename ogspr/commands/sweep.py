@@ -27,9 +27,10 @@ from ogspr.commands.train import OwnMethod
 from ogspr.envs import is_own_code
 from ogspr.errors import RunsFailed, UserError, require_positive
 from ogspr.sweep import slurm
-from ogspr.sweep.driver import Local, Outcome, drive
+from ogspr.sweep.driver import Launcher, Local, Outcome, drive
 from ogspr.sweep.grid import Grid, Unit, read_grid
 from ogspr.sweep.plan import Needs, Speeds, fitted, hours_left, needs, speeds_of
+from ogspr.sweep.ray import RayCluster, RayOptions
 from ogspr.sweep.slurm import SlurmOptions
 from ogspr.sweep.state import Condition, SweepFolder, UnitState, last_line
 from ogspr.sweep.supervise import Launch, work_through
@@ -38,6 +39,7 @@ from ogspr.training.signals import StopRequest
 _SHOWN_FAILURES = 20
 _REFRESH = 5.0  # seconds
 _ASKED = SlurmOptions()
+_ASKED_OF_RAY = RayOptions()
 _STOP_PATIENCE = 900.0
 _GridName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GRID")]
 
@@ -105,8 +107,9 @@ class Plan(_OfGrid):
 class Run(_OfGrid):
     """Run what is not done yet. The same command resumes a sweep: the folders are its only state."""
 
-    on: Literal["local", "slurm"] = "local"
-    """local: here, one unit at a time on each GPU. slurm: as array jobs."""
+    on: Literal["local", "slurm", "ray"] = "local"
+    """local: here, one unit at a time on each GPU. slurm: as array jobs. ray: on a Ray cluster that is there;
+    this process goes on until all is done, and may be killed and started again."""
     slots: int | None = None
     """With local and without a GPU: units that run at the same time. Default: 1."""
     hang_minutes: float = 30.0
@@ -116,6 +119,8 @@ class Run(_OfGrid):
     method: OwnMethod = None
     slurm: SlurmOptions = _ASKED
     """What sbatch is asked for."""
+    ray: RayOptions = _ASKED_OF_RAY
+    """Where the Ray cluster is, and what a unit takes of it."""
 
     def run(self, console: Console) -> int:
         grid = self.read()
@@ -126,11 +131,11 @@ class Run(_OfGrid):
         _check_disk(grid, [needs(state.unit, speeds) for state in states if not state.finished])
         if self.on == "slurm":
             _refuse_queued(sweep)
-        sweep.begin(grid.units)
-        if self.on == "slurm":
+            sweep.begin(grid.units)
             return self._submit(grid, sweep, speeds, console)
+        launcher = self._launcher(sweep, speeds, console)
+        sweep.begin(grid.units)
         stop = StopRequest()
-        launcher = Local(self._launch(sweep), self._slots())
         with stop.listening():
             outcome = drive(
                 grid.units,
@@ -151,11 +156,17 @@ class Run(_OfGrid):
         if not self.hang_minutes > 0:
             raise UserError(f"hang minutes must be above 0, got {self.hang_minutes}.")
         self.slurm.check()
+        self.ray.check()
         _refuse_untrusted(grid.units, self.code, self.grid)
 
     def _launch(self, sweep: SweepFolder) -> Launch:
         words = ("--method", self.method) if self.method is not None else ()
         return Launch(sweep, self.hang_minutes, words)
+
+    def _launcher(self, sweep: SweepFolder, speeds: Speeds, console: Console) -> Launcher:
+        if self.on == "local":
+            return Local(self._launch(sweep), self._slots())
+        return RayCluster(self._launch(sweep), self.ray, lambda unit: needs(unit, speeds), console.print)
 
     def _slots(self) -> list[str | None]:
         devices = _gpus()
