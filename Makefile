@@ -25,7 +25,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import dm_control' 2>/dev/null || $(PIP_INSTALL) --no-deps dm_control
 	@touch $@
 
-opengl: $(INSTALLED)  ## make sure that something can draw: installs Mesa as root on Debian/Ubuntu
+opengl: $(INSTALLED)  ## make sure that OpenGL works: installs Mesa as root on Debian/Ubuntu
 	@PYTHON=$(BIN)/python scripts/ensure-opengl
 
 train: opengl  ## train the embedded default; ends with a curve and a video

@@ -12,7 +12,7 @@ differently. Kernels are deterministic, so that the same batches give the same n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -175,10 +175,15 @@ def gradient_between(
 
     None if it took no step, or several.
     """
-    if any(after[name] - before[name] != 1 for name in after if name.startswith("steps.")):
+    if any(after[name] - before[name] != 1 for name in _named(after, "steps.")):
         return None
-    moments = [name for name in after if name.startswith("first.")]
+    moments = _named(after, "first.")
     return torch.cat([(after[name] - beta1 * before[name]).flatten() for name in moments]) / (1.0 - beta1)
+
+
+def _named(names: Iterable[str], beginning: str) -> list[str]:
+    """Those that begin so, behind the number of a group where they have one."""
+    return [name for name in names if name.lstrip("0123456789.").startswith(beginning)]
 
 
 def _optimisers(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

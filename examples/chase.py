@@ -1,11 +1,11 @@
-"""A world of your own in twenty lines: `ogspr rollout examples.chase:make`."""
+"""Your own environment in twenty lines: `ogspr rollout examples.chase:make`."""
 
 import gymnasium
 import numpy as np
 
 
 class Chase(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Steer the white square onto the red one; every step costs the distance."""
+    """Steer the white square onto the red one; each step costs the distance."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
     action_space = gymnasium.spaces.Box(-2.0, 2.0, (2,), np.float32)

@@ -3,7 +3,7 @@
     ogspr train gym:CartPole-v1 --method examples.dqn:METHOD --preset dqn --agent-steps 20000
 
 Everything else is the package's: training, resuming, evaluation, several seeds, policies, CUDA graphs.
-docs/methods.md explains the parts.
+docs/add-a-method.md explains the parts.
 """
 
 import copy
@@ -178,12 +178,6 @@ class DQN:
 
     def schedule(self, updates, agent_steps, replay):
         return ["all"]
-
-    def report(self, means, updates):
-        return {}
-
-    def influence(self, replay, updates):
-        return {}
 
 
 METHOD = MethodEntry(

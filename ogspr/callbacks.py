@@ -1,4 +1,4 @@
-"""What a Python program may hear of its runs while they go on: `ogspr.Callback`."""
+"""Callbacks for training from Python: `ogspr.Callback`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class StopTraining(Exception):
-    """Raised by a callback, it ends training: everything is saved, and `ogspr.train` returns as usual."""
+    """Raise it in a callback to stop training: everything is saved, and `ogspr.train` returns as usual."""
 
 
 @dataclass(frozen=True)
@@ -18,32 +18,35 @@ class Evaluated:
     agent_steps: int
     frames: int
     scores: tuple[float, ...] = field(repr=False)
-    """Of every episode."""
+    """One score per episode."""
     score: float
-    """Their mean."""
+    """Mean of the scores."""
     best: bool
-    """Whether it is the best so far, so that its policy was saved as the best one."""
+    """Whether this is the best score so far; its policy was then saved as `best`."""
 
 
 class Callback:
-    """Override what you want to hear.
+    """Override the methods you need.
 
-    Callbacks are called between two agent steps, in the thread that trains. They see copies, so they cannot
-    change a run. If one raises anything, all runs are saved and no callback hears more of them. StopTraining
-    ends training well, with `on_end`; other exceptions are raised by `ogspr.train`.
+    Callbacks are called between two agent steps, in the thread that trains. They get copies, so they cannot
+    change a run. If one raises an exception, all runs are saved and no callback is called again, except
+    `on_end` after StopTraining, which ends training normally. `ogspr.train` raises any other exception.
     """
 
     def on_start(self, seeds: Sequence[int]) -> None:
-        """The first step is made: of new runs, or of runs that continue from their last checkpoint."""
+        """Called once, before the first `on_step` of this call of `ogspr.train`, which may resume runs.
+
+        `seeds` has all runs. It is not called if all of them were complete already: nothing is trained then.
+        """
 
     def on_step(self, agent_steps: Mapping[int, int]) -> None:
-        """How many agent steps each seed has made, after each of them. Keep it short."""
+        """Called after every agent step with the agent steps of each seed so far. Keep it short."""
 
     def on_log(self, seed: int, row: Mapping[str, float]) -> None:
         """A new row of train.csv: losses, gradient norms, score of the last episodes."""
 
     def on_evaluation(self, evaluation: Evaluated) -> None:
-        """An evaluation is over."""
+        """An evaluation has finished."""
 
     def on_end(self, seeds: Sequence[int]) -> None:
-        """Training is over, and these runs are saved."""
+        """Training has ended, and these runs are saved."""

@@ -31,7 +31,7 @@ _DESCRIPTION = "Train agents from pixels with OG-SPR. Start with `ogspr doctor` 
 _TRAIN_DESCRIPTION = """Train an agent: ogspr train TASK [OPTIONS]
 
 A run lives in a folder: settings, csv files, checkpoints, policies. It can be killed at any moment; the same
-command goes on with it as if nothing had happened. Defaults below are those of the preset, for the task."""
+command resumes it as if nothing had happened. The defaults below are those of the preset for the task."""
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
     method = _value_of("--method", arguments)
     if method is not None and hasattr(COMMANDS.get(arguments[0]), "method"):
         from ogspr.agents.methods import register
-        from ogspr.commands.train import own_method
+        from ogspr.training.own_method import own_method
 
         register(own_method(method))  # before all other words: presets and options depend on it
     if arguments[:1] == ["train"]:
@@ -134,7 +134,7 @@ def _train_command(arguments: list[str]) -> TrainCommand[Any]:
 
     assumed = _likely_task(arguments)
     base, command = parsed(assumed)
-    if command.task != assumed:  # it stood where nobody looked for it, or that was the value of an option
+    if command.task != assumed:  # it was in an unexpected place, or was the value of an option
         base, command = parsed(command.task)
     return with_task(command, base.task)
 

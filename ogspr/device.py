@@ -98,7 +98,7 @@ def best_device() -> Device:
 def resolve_device(wanted: str, *, option: str) -> Device:
     """auto: a GPU if there is one. A UserError that names `option` if there is no such device."""
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"no CUDA device is usable here; leave {option} out, or see `ogspr doctor`.")
+        raise UserError(f"no CUDA device is usable here; omit {option}, or see `ogspr doctor`.")
     return best_device() if wanted == "auto" else Device(torch.device(wanted))
 
 

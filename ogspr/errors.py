@@ -33,7 +33,7 @@ class SnapshotError(UserError):
 
 
 class RunsFailed(Exception):
-    """Some runs could not continue; the others are done.
+    """Some runs failed; the others are complete.
 
     Args:
         message: What happened to each.
@@ -50,26 +50,29 @@ class Diverged(UserError):
 
 
 class SimulationFault(Exception):
-    """The simulator lost its state (diverged physics, say); the episode cannot go on, the run can."""
+    """The simulator lost its state (diverged physics, for example): the episode ends, the run continues."""
 
 
-def unknown(kind: str, given: str, known: Iterable[str], hint: str = "", *, prefix: str = "") -> UserError:
+def unknown(
+    kind: str, given: str, known: Iterable[str], hint: str = "", *, prefix: str = "", every: bool = False
+) -> UserError:
     """The error for a misspelt name: one line with the closest names that exist.
 
-    `prefix` stands before every name where a user writes it.
+    `prefix` stands before every name where a user writes it. Where none is close, few names are all listed,
+    and many only if `every` says so.
     """
-    advice = suggestion(given, known, prefix=prefix)
+    advice = suggestion(given, known, prefix=prefix, every=every)
     return UserError(" ".join(part for part in (f"unknown {kind} '{prefix}{given}';", advice, hint) if part))
 
 
-def suggestion(given: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """The closest names that exist, as a question; all of them where none is close and they are few."""
+def suggestion(given: str, known: Iterable[str], *, prefix: str = "", every: bool = False) -> str:
+    """The closest names that exist, as a question; if none is close, all of them, unless they are many."""
     candidates = sorted(set(known))
     lowered = {name.lower(): name for name in candidates}
     close = difflib.get_close_matches(given.lower(), lowered, n=3, cutoff=0.6)
     if close:
         return f"did you mean {' or '.join(prefix + lowered[name] for name in close)}?"
-    if len(candidates) <= 12:
+    if every or len(candidates) <= 12:
         return f"known: {', '.join(prefix + name for name in candidates)}."
     return "nothing similar is known."
 

@@ -11,17 +11,18 @@ from ogspr.envs import Environment, EnvOptions, make, trusted_task
 from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
 
 if TYPE_CHECKING:
+    from ogspr.agents.methods import MethodEntry
     from ogspr.agents.protocol import Policy
 
 
 class TrainedAgent:
-    """A policy with what is known about it."""
+    """A trained policy, with its environment and origin."""
 
     def __init__(
         self, policy: Policy, spec: EnvSpec, env_options: EnvOptions, origin: dict[str, Any], seed: int
     ) -> None:
         self.policy = policy
-        """Acts without any memory of its own: you keep its carry. See `ogspr.agents.protocol.Policy`."""
+        """Acts without internal state: you keep its carry. See `ogspr.agents.protocol.Policy`."""
         self.spec = spec
         """The environment it was trained in."""
         self.origin = origin
@@ -34,11 +35,11 @@ class TrainedAgent:
     def act(self, observation: UInt8Array, *, first: bool | BoolArray | None = None) -> Action:
         """The action for one observation (C, H, W) uint8, or one for each of (N, C, H, W).
 
-        As in evaluation: without noise, and where the method draws its actions there, drawn.
+        As in evaluation: without exploration noise, and sampled if the method samples its actions there.
 
         Args:
-            observation: Of one environment, or of N.
-            first: Whether it is the first of an episode. Only agents that remember earlier steps need it.
+            observation: From one environment, or from N.
+            first: Whether it is the first of an episode. Required only by agents that remember earlier steps.
         """
         if observation.dtype != "uint8" or observation.shape[-3:] != self.spec.observation_shape:
             raise ValueError(
@@ -50,16 +51,16 @@ class TrainedAgent:
         if self._count != count:
             self._carry, self._count = self.policy.initial_carry(count), count
         if self._carry and first is None:
-            raise ValueError("this agent remembers earlier steps: pass first=True where an episode begins")
+            raise ValueError("this agent remembers earlier steps: pass first=True when an episode starts")
         actions, self._carry = self.policy.act(
             images, self._carry, np.broadcast_to(False if first is None else first, count), self._rng
         )
         return actions[0] if observation.ndim == 3 else actions
 
     def make_env(self, *, seed: int, task: str | None = None) -> Environment:
-        """An environment as the agent knows it: its task, pictures of its size, actions held as long.
+        """The environment the agent was trained in: same task, image size and action repeat.
 
-        A task that is code of your own has to be named once more, as `task`: that says that you trust it.
+        If the task is your own code, pass it again as `task`: this confirms that you trust it.
         """
         trusted = trusted_task(str(self.origin["task"]), task, "the agent", "make_env(seed=0, task='{}')")
         return make(trusted, seed=seed, options=self._env_options)
@@ -68,18 +69,29 @@ class TrainedAgent:
         return f"TrainedAgent({self.origin})"
 
 
-def load(path: str | Path, *, policy: str = "best", device: str = "cpu", seed: int = 0) -> TrainedAgent:
-    """The policy of a run's folder (`best` or `last`), or of a file that `ogspr export` wrote.
+def load(
+    path: str | Path,
+    *,
+    policy: str = "best",
+    device: str = "cpu",
+    seed: int = 0,
+    method: MethodEntry | str | None = None,
+) -> TrainedAgent:
+    """The policy of a run folder (`best` or `last`), or of a file written by `ogspr export`.
 
-    `seed` is for agents that draw their actions, as OG-SPR's do on Atari.
-    Executes nothing that is in the file.
+    `seed` is used by agents that sample their actions, as OG-SPR does on Atari. `method` is needed if the
+    method is your own code: a MethodEntry, or "module:name".
+    No code from the file is executed.
     """
     import torch
 
     from ogspr.device import Device
     from ogspr.training.options import Execution
+    from ogspr.training.own_method import registered
     from ogspr.training.policy_file import find_policy, load_policy
 
+    if method is not None:
+        registered(method)
     saved = load_policy(find_policy(Path(path), policy))
     # Not compiled: a program that acts step by step does not want to wait for a compiler.
     built = saved.build(Device(torch.device(device)), Execution("eager", "fp32"))

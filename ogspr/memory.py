@@ -31,7 +31,7 @@ def _container_free_bytes() -> int:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())
         numbers = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        cache = int(numbers.get("inactive_file", 0))  # given up when somebody needs the room
+        cache = int(numbers.get("inactive_file", 0))  # given up when the memory is needed
     except (OSError, ValueError):
         return _NO_LIMIT
     return _NO_LIMIT if limit == "max" else max(0, int(limit) - used + cache)

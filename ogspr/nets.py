@@ -1,7 +1,7 @@
 """Dense layers, initial weights, and perceptrons of the MR.Q kind: LayerNorm without learned scale and shift.
 
 Dense layers leave autocast: they compute in float32, on a GPU with products in TF32 unless that is forbidden.
-Rounded to bf16 they made more than half of the error of gradients while learning began.
+Rounded to bf16 they made more than half of the error of gradients at the start of learning.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Linear(nn.Linear):
         return self.padded_forward(x)[..., : self.out_features]
 
     def padded_forward(self, x: Tensor) -> Tensor:
-        """The same on a GPU with zeros beside inputs and outputs that fill them up to a fast width."""
+        """The same on a GPU with zeros next to inputs and outputs that fill them up to a fast width."""
         more_in, more_out = missing_width(self.in_features, x), missing_width(self.out_features, x)
         with torch.autocast(x.device.type, enabled=False):
             x = as_float32(x)
@@ -101,7 +101,7 @@ class SpectralLinear(Linear):
     """A linear layer whose weight is divided by its largest singular value (Miyato et al., 2018).
 
     The value is followed by one step of power iteration a forward pass in training. Not torch's
-    parametrisation: that makes a class of its own for each layer, and compiled code is then compiled again
+    parametrisation: that makes a separate class for each layer, and compiled code is then compiled again
     for each learner of a process.
     """
 
@@ -133,7 +133,7 @@ class SpectralLinear(Linear):
 class MLP(nn.Module):
     """Linear layers of the given sizes; LayerNorm and the activation after all but the last.
 
-    The activation maps zero to zero, so that zeros beside a layer's outputs stay zeros.
+    The activation maps zero to zero, so that zeros next to a layer's outputs stay zeros.
     """
 
     def __init__(self, sizes: Sequence[int], activation: Activation, initialise: Initialise = xavier) -> None:
@@ -217,7 +217,7 @@ class ConvEncoder(nn.Module):
         self.head = Linear(channels * _remaining(height) * _remaining(width), features, initialise)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pictures: (N, S * C, H, W) -> (N, D)."""
+        """Images: (N, S * C, H, W) -> (N, D)."""
         return self._features(image_ops.first_layer(images, self.first.weight, cast(Tensor, self.first.bias)))
 
     def of_stacks(
@@ -259,7 +259,7 @@ class FrameDecoder(nn.Module):
     No activation after the linear layer, ReLU between the convolutions. All have stride 2 and no padding, so
     84 pixels come about as 1, 7, 18, 40, 84. On the way to another side each layer begins with the smallest
     one that reaches the next, what is too much is cut off at the bottom and on the right, and the kernel of
-    the first layer is as large as its picture: 40 pixels come about as 1, 2, 7, 18, 40.
+    the first layer is as large as its image: 40 pixels come about as 1, 2, 7, 18, 40.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class FrameDecoder(nn.Module):
 
 
 class FromOnePixel(nn.ConvTranspose2d):
-    """A transposed convolution of a picture of one pixel, (B, D) -> (B, C, H, W): a linear layer."""
+    """A transposed convolution of an image of one pixel, (B, D) -> (B, C, H, W): a linear layer."""
 
     def __init__(self, inputs: int, outputs: int, size: tuple[int, int]) -> None:
         super().__init__(inputs, outputs, kernel_size=size)
@@ -304,7 +304,7 @@ class Doubling(nn.ConvTranspose2d):
 
     Each output pixel is reached by 3x3 inputs through every second weight of the kernel; which ones depends
     on whether its row and column are even or odd. So four ordinary convolutions give the four kinds of
-    pixels, and interleaving them gives the picture: the same sums, by kernels that GPUs are good at.
+    pixels, and interleaving them gives the image: the same sums, by kernels that GPUs are good at.
     """
 
     def __init__(self, inputs: int, outputs: int, size: tuple[int, int]) -> None:
@@ -330,7 +330,7 @@ class Doubling(nn.ConvTranspose2d):
 
 
 def _sides(length: int) -> list[int]:
-    """The side of the picture after each layer, backwards from the goal: n pixels become 2 n + 4."""
+    """The side of the image after each layer, backwards from the goal: n pixels become 2 n + 4."""
     sides = [length]
     for _ in range(_DOUBLINGS):
         sides.insert(0, max(1, -(-(sides[0] - (_KERNEL - 2)) // 2)))

@@ -29,7 +29,7 @@ Reduction = Literal["mean", "sum"]
 Saved: TypeAlias = "bool | int | float | str | npt.NDArray[Any] | list[Saved] | dict[str, Saved] | None"
 Snapshot: TypeAlias = "dict[str, Saved]"
 
-# Where the frames of a replay lie: beside the networks, or in main memory, where the GPU reads them.
+# Where the frames of a replay lie: next to the networks, or in main memory, where the GPU reads them.
 Place = Literal["device", "pinned"]
 
 
@@ -92,7 +92,7 @@ class DiscreteActions:
         return np.asarray(rng.integers(self.count))
 
     def checked(self, action: npt.ArrayLike) -> Action:
-        """A copy of the action as a 0-d integer array; ValueError where it is no index of this space."""
+        """A copy of the action as a 0-d integer array; ValueError if it is not an index of this space."""
         array = np.asarray(action)
         if array.shape != () or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(f"expected one integer action, got {array.dtype} of shape {array.shape}")
@@ -136,11 +136,11 @@ class TimeStep:
     reward: float  # what the learner sees: the sign of the score in Atari training
     score: float  # what is reported: the true reward of the step
     terminated: bool  # the task ended here: no bootstrap
-    truncated: bool  # the episode was cut here, the task would have gone on
+    truncated: bool  # the episode was cut off here, the task would have continued
     frames: int  # simulator frames this step took
     proprioception: Float64Array  # the task's own observation vector, empty where there is none
     fault: str = ""  # how the simulator failed: at this step, or at earlier attempts of this reset
-    lost_life: bool = False  # where a learner is told of it; the episode goes on
+    lost_life: bool = False  # if the learner should see it; the episode continues
 
     @property
     def last(self) -> bool:
@@ -148,7 +148,7 @@ class TimeStep:
 
     @property
     def terminal(self) -> bool:
-        """Nothing beyond this step counts for a learner: no bootstrap, though the episode may go on."""
+        """Nothing beyond this step counts for a learner: no bootstrap, although the episode may continue."""
         return self.terminated or self.lost_life
 
     @property
@@ -174,7 +174,7 @@ class Draw(NamedTuple):
     batch: int
     horizon: int  # steps in each window
     by_priority: bool = True  # in proportion to priority; otherwise all alike
-    across_episodes: bool = False  # consecutive steps whatever ends between them; needs a frame stack of one
+    across_episodes: bool = False  # consecutive steps whatever ends between them
 
 
 class Window(NamedTuple):
@@ -186,12 +186,13 @@ class Window(NamedTuple):
     A window within an episode may begin anywhere and is arbitrary beyond a terminal; `alive` is 1 while no
     earlier step was terminal. A window across episodes has a meaning everywhere: `first` marks where an
     episode begins, the step that would lead there has no action and no reward, and `alive[:, k + 1]` is 0
-    only where step k itself was terminal.
+    only where step k itself was terminal. Its `rows` are whole stacks, which do not overlap where an episode
+    begins.
     """
 
     starts: Tensor  # (B,) where each stretch begins in replay
     frames: Tensor  # (slots, C, H, W) uint8
-    rows: Tensor  # (B, S + horizon) places in `frames`
+    rows: Tensor  # (B, S + horizon) places in `frames`; (B, horizon + 1, S) across episodes
     actions: Tensor  # (B, horizon, A)
     rewards: Tensor  # (B, horizon)
     alive: Tensor  # (B, horizon + 1) 0 after a terminal
@@ -204,6 +205,8 @@ class Window(NamedTuple):
 
     def stack(self, k: int) -> Tensor:
         """Places of the frames of s_{t+k}: (B, S)."""
+        if self.rows.ndim == 3:
+            return self.rows[:, k]
         frame_stack = self.rows.shape[1] - self.horizon
         return self.rows[:, k : k + frame_stack]
 

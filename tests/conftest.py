@@ -19,6 +19,7 @@ import pytest
 
 import benchmarks.__main__
 import ogspr.cli
+from ogspr.agents import methods
 from ogspr.envs import gl
 from tests.helpers.trajectories import ROOT
 
@@ -46,6 +47,7 @@ def program_here(monkeypatch, capfd):
         capfd.readouterr()
         with monkeypatch.context() as changed, pytest.raises(SystemExit) as end:
             changed.chdir(ROOT)
+            changed.setattr(methods, "_registered", {})  # what `--method` adds belongs to that process
             changed.setattr(sys, "argv", [program, *arguments])
             for name, value in variables.items():
                 changed.setenv(name, value)

@@ -22,25 +22,25 @@ class Diary(ogspr.Callback):
     """Writes everything down."""
 
     def __init__(self):
-        self.requested = []
+        self.heard = []
 
     def on_start(self, seeds):
-        self.requested.append(("start", list(seeds)))
+        self.heard.append(("start", list(seeds)))
 
     def on_step(self, agent_steps):
-        self.requested.append(("step", dict(agent_steps)))
+        self.heard.append(("step", dict(agent_steps)))
 
     def on_log(self, seed, row):
-        self.requested.append(("log", seed, int(row["agent_steps"])))
+        self.heard.append(("log", seed, int(row["agent_steps"])))
 
     def on_evaluation(self, evaluation):
-        self.requested.append(("evaluation", evaluation.seed, evaluation.agent_steps, evaluation.score))
+        self.heard.append(("evaluation", evaluation.seed, evaluation.agent_steps, evaluation.score))
 
     def on_end(self, seeds):
-        self.requested.append(("end", list(seeds)))
+        self.heard.append(("end", list(seeds)))
 
     def of(self, kind):
-        return [rest for name, *rest in self.requested if name == kind]
+        return [rest for name, *rest in self.heard if name == kind]
 
 
 class Until(ogspr.Callback):
@@ -85,8 +85,8 @@ def test_the_same_call_goes_on(tmp_path):
 def test_callbacks_hear_everything_in_order(tmp_path):
     diary = Diary()
     runs = trained(tmp_path, seeds=[3, 4], callbacks=[diary])
-    assert diary.requested[0] == ("start", [3, 4])
-    assert diary.requested[-1] == ("end", [3, 4])
+    assert diary.heard[0] == ("start", [3, 4])
+    assert diary.heard[-1] == ("end", [3, 4])
     steps = [counts for (counts,) in diary.of("step")]
     assert steps[-1] == {3: 60, 4: 60}
     assert all(earlier != later and earlier[3] <= later[3] for earlier, later in pairwise(steps))
@@ -116,7 +116,7 @@ def test_the_end_is_heard_of_when_a_callback_stops_training(tmp_path):
     diary = Diary()
     trained(tmp_path, callbacks=[diary, Until(25, ogspr.StopTraining())])
     assert diary.of("step")[-1] == [{0: 25}]
-    assert diary.requested[-1] == ("end", [0])
+    assert diary.heard[-1] == ("end", [0])
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,31 @@ def test_a_configuration_is_as_good_as_a_dict(tmp_path):
         ({"agent_step": 10}, "did you mean agent_steps"),
         ({"agent": {"discont": 0.9}}, "did you mean discount"),
         ({"preset": "ogsrp"}, "did you mean ogspr"),
-        ({"task": ""}, "which task"),
+        ({"task": ""}, "no task given"),
         ({"seeds": [1, 1]}, "one or more distinct integers"),
-        ({"resume": "runs/x", "seeds": [1]}, "leave preset, seeds and out away"),
+        ({"resume": "runs/x", "seeds": [1]}, "omit preset, seeds and out"),
+        ({"method": "no_such_module:METHOD"}, "^method no_such_module:METHOD: there is no module"),
+        ({"method": 3}, "expected an ogspr.MethodEntry, got 3"),
     ],
 )
-def test_mistakes_are_told_as_on_the_command_line(tmp_path, options, complaint):
+def test_mistakes_are_told_and_leave_nothing(tmp_path, options, complaint):
     with pytest.raises(ogspr.UserError, match=complaint):
         api.train(**{"task": TASK, "out": tmp_path, "quiet": True} | options)
     assert not list(tmp_path.iterdir())
+
+
+def test_errors_name_arguments_and_not_options(tmp_path):
+    with pytest.raises(ogspr.UserError, match=r"^seeds needs one or more distinct integers"):
+        trained(tmp_path, seeds=[1, 1])
+    trained(tmp_path)
+    with pytest.raises(ogspr.UserError, match="another out, or allow_changes to resume"):
+        trained(tmp_path, agent=TINY["agent"] | {"discount": 0.5})
+    with pytest.raises(ogspr.UserError, match="and agent_steps 20 ends before"):
+        trained(tmp_path, agent_steps=20)
+
+
+def test_what_is_to_be_typed_stays_as_it_is_typed():
+    typed = "say so: ogspr train mine:make --resume runs/x"
+    assert api._in_python(typed) == typed
+    assert api._in_python("pip install --no-deps x") == "pip install --no-deps x"
+    assert api._in_python("leave --compute.device out") == "leave compute.device out"

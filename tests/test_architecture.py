@@ -56,6 +56,75 @@ def test_imports_follow_the_documented_arrows(path):
     assert not forbidden, f"{module} may not import {sorted(forbidden)}; see docs/architecture.md"
 
 
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def documented_files(page: str) -> set[Path]:
+    """Files and folders in the first column of the tables that begin with `| file |`.
+
+    A name without a folder lies where the one before it in the same row does; in the section on a part of the
+    package, in that part.
+    """
+    found, part, in_table = set(), PACKAGE, False
+    for line in page.splitlines():
+        if line.startswith("## "):
+            inside = re.fullmatch(r"## Inside `(\w+)`", line)
+            part = PACKAGE / inside[1] if inside else PACKAGE
+        in_table = line.startswith("|") and (in_table or line.startswith("| file |"))
+        folder = part
+        for name in re.findall(r"`([\w/.]+)`", line.split("|")[1]) if in_table else ():
+            if "/" in name.rstrip("/"):
+                home = ROOT if name.startswith("benchmarks/") else PACKAGE
+                folder = (home / name).parent
+            found.add(folder / Path(name).name)
+    return found
+
+
+def undocumented(named: set[Path]) -> list[str]:
+    """Modules that no table of files names, nor their folder; unless none of their folder is named."""
+    told = {path.parent for path in named}
+    return [
+        str(path.relative_to(PACKAGE))
+        for path in sources()
+        if path.name != "__init__.py"
+        and path.parent != PACKAGE  # in the table of modules
+        and path.parent in told
+        and path not in named
+        and path.parent not in named
+    ]
+
+
+def test_every_file_that_the_page_names_exists():
+    named = documented_files(PAGE.read_text())
+    assert len(named) > 60
+    assert not [str(path) for path in named if not path.exists()]
+
+
+def test_the_page_names_every_module_or_its_folder():
+    assert not undocumented(documented_files(PAGE.read_text()))
+
+
+def test_a_file_that_is_gone_or_left_out_would_be_seen():
+    page = PAGE.read_text().replace("`agents/metrics.py`, `influence.py`", "`agents/metrics.py`, `gone.py`")
+    named = documented_files(page)
+    assert [path.name for path in named if not path.exists()] == ["gone.py"]
+    assert undocumented(named) == ["agents/influence.py"]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_files_that_pages_name_with_their_folder_exist(page):
+    """Of the package, or of the checkout."""
+    for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|md))`", page.read_text()):
+        assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{page.name}: {name}"
+
+
+def test_files_that_docstrings_name_exist():
+    for path in (*sources(), *(ROOT / "examples").glob("*.py")):
+        text = path.read_text()
+        for name in re.findall(r"(?<![\w/.])((?:\w+/)+\w+\.(?:py|md))\b", text):
+            assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"{path}: {name}"
+
+
 def test_a_forbidden_import_would_be_seen(tmp_path):
     file = tmp_path / "file.py"
     file.write_text("def f():\n    from ogspr.cli import main\n    import ogspr.probe.probing\n")

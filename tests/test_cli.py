@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ogspr.training.presets import all_preset_names
+from ogspr.agents.methods import all_preset_names
 from tests.helpers.trajectories import ROOT
 
 WORLDS = "tests.helpers.worlds"
@@ -43,14 +43,14 @@ def test_a_process_ends_with_the_same_line_and_code(ogspr_here):
         ("rollout atari:Pong --episodes 0", "episodes must be at least 1, got 0"),
         ("rollout atari:Pong --seed -1", "seed must be from 0 to 4294967295"),
         ("rollout dmc:walker-walk --seed 99999999999", "seed must be from 0 to 4294967295"),
-        ("rollout ./mine.py:make", "A file of your own goes by its module: mine:factory."),
+        ("rollout ./mine.py:make", "Name a file of your own by its module: mine:factory."),
         ("rollout some/where/mine.py:make", "unknown suite or module 'some/where/mine.py'"),
         ("rollout atari:Pong --out README.md", "cannot write README.md"),
         ("rollout atari:Pong --out README.md/run", "cannot write README.md/run"),
         ("rollout atari:Pong --video README.md/film.mp4", "cannot write README.md"),
         ("rollout atari:Pong --video /proc/film.mp4", "cannot write /proc/film.mp4"),
         ("rollout atari:Pong --atari-protocol machado", "did you mean machado2018"),
-        ("rollout atari:Pong --camera 1", "option camera has no meaning for atari"),
+        ("rollout atari:Pong --camera 1", "option camera does not apply to atari"),
         ("rollout atari:Pong --video film.avi", "must end in .mp4 or .gif"),
         (f"rollout {WORLDS}:refusing", "this world needs a moon"),
         ("tasks qwxz", "no task name contains 'qwxz'; nothing similar is known."),
@@ -62,7 +62,7 @@ def test_a_process_ends_with_the_same_line_and_code(ogspr_here):
         ("bench", "`ogspr bench` has moved: run `python -m benchmarks` in a checkout"),
         ("bench update --updates 20", "or `ogspr doctor --speed`"),
         ("doctor dmc:walker-walk", "ogspr doctor --speed dmc:walker-walk"),
-        ("doctor --preset small", "only matter to speed"),
+        ("doctor --preset small", "apply to --speed only"),
         ("doctor --speed dmc:walker-wlak", "did you mean dmc:walker-walk"),
         ("doctor --speed dmc:walker-walk --preset smal", "unknown preset 'smal'; did you mean small"),
     ],
@@ -79,7 +79,8 @@ def test_an_unknown_gl_backend_is_one_line_and_exit_code_2():
     done = ogspr("rollout", "dmc:walker-walk", MUJOCO_GL="elg", OGSPR_GL_DECISION="")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "ogspr: error: unknown GL backend MUJOCO_GL 'elg'; did you mean egl? Unset it to have one chosen.\n"
+        "ogspr: error: unknown GL backend MUJOCO_GL 'elg'; did you mean egl? "
+        "Unset it to let ogspr choose one.\n"
     )
 
 
@@ -225,13 +226,13 @@ def test_atari_works_without_opengl(tmp_path):
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("train", "which task? for example: ogspr train dmc:walker-walk"),
-        ("report", "which runs?"),
-        ("report /nowhere", "/nowhere is no folder"),
+        ("train", "no task given; for example: ogspr train dmc:walker-walk"),
+        ("report", "no runs were given"),
+        ("report /nowhere", "/nowhere is not a folder"),
         ("report docs --out /tmp/ogspr-no-report", "docs: contains no runs"),
-        ("watch", "which runs?"),
+        ("watch", "no runs were given"),
         ("watch docs --port 99999", "cannot listen on 127.0.0.1:99999"),
-        ("probe", "which runs?"),
+        ("probe", "no runs were given"),
         ("probe docs", "is not a run folder"),
         ("train dmc:walker-wlak --agent-steps 10", "did you mean dmc:walker-walk"),
         ("train dmc:walker-walk --preset ogsrp", "unknown preset 'ogsrp'; did you mean ogspr"),
@@ -256,7 +257,7 @@ def test_atari_works_without_opengl(tmp_path):
             "train --resume results/learning/walker-walk-mrq",
             "did you mean results/learning/walker-walk-mrq/seed-1",
         ),
-        ("train --resume nowhere --config a.toml", "leave --config out"),
+        ("train --resume nowhere --config a.toml", "omit --config"),
         ("train --config {code}", "would run the code mine:make"),
         ("train dmc:walker-walk --config {seeds}", "seeds: expected"),
         ("train dmc:walker-walk --config nowhere.toml", "cannot read nowhere.toml"),

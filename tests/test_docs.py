@@ -10,8 +10,10 @@ from statistics import mean, stdev
 
 import pytest
 
+import ogspr
 import ogspr.commands.declared
 from benchmarks.commands import COMMANDS
+from ogspr.agents import protocol
 from ogspr.reference import read_table
 from tests.helpers.trajectories import ROOT
 
@@ -37,6 +39,37 @@ def test_the_published_spread_is_that_of_the_runs_that_ship():
         assert int(row["runs"]) == len(scores)
         assert float(row["mean"]) == pytest.approx(mean(scores), abs=1e-3)
         assert float(row["standard_deviation"]) == pytest.approx(stdev(scores), abs=1e-3)
+
+
+CONTRACT = (
+    protocol.Update,
+    protocol.Losses,
+    protocol.Trained,
+    protocol.Group,
+    protocol.Method,
+    protocol.Reporter,
+    protocol.Watcher,
+    protocol.Actor,
+    protocol.Representation,
+    protocol.AgentConfig,
+    ogspr.MethodEntry,
+    ogspr.Factories,
+)
+
+
+@pytest.mark.parametrize("kind", CONTRACT, ids=lambda kind: kind.__name__)
+def test_how_to_add_a_method_names_all_of_the_contract(kind):
+    """Enough to write a method from: every field and member of what a method declares and is."""
+    page = (ROOT / "docs" / "add-a-method.md").read_text()
+    names = {*vars(kind), *vars(kind).get("__annotations__", {})} - {"named"}  # which is worked out
+    members = {name for name in names if not name.startswith("_")} - {"count", "index"}
+    assert members
+    assert not {name for name in members if not re.search(rf"\b{name}\b", page)}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/methods.md", "docs/architecture.md"])
+def test_how_to_add_a_method_can_be_found(page):
+    assert "add-a-method.md)" in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -164,3 +164,30 @@ def test_a_name_that_is_taken_is_refused():
     with pytest.raises(UserError, match="already"):
         ogspr.register_method(replace(METHOD, name="another", presets=("ogspr",)))
     ogspr.register_method(METHOD)  # the same one again, as a notebook does
+
+
+TINY = {
+    "agent": {"features": 16, "random_steps": 30, "batch_size": 4},
+    "agent_steps": 40,
+    "evaluation": {"every": 40, "episodes": 2, "environments": 1},
+    "env": {"image_size": 36},
+    "workers": False,
+    "quiet": True,
+}
+
+
+@pytest.mark.parametrize("method", [METHOD, "examples.dqn:METHOD"], ids=["itself", "by name"])
+def test_from_python_it_trains_and_is_loaded(method, tmp_path, monkeypatch):
+    monkeypatch.setattr(methods, "_registered", {})
+    (run,) = ogspr.train(TASK, method=method, out=tmp_path, **TINY)
+    assert (run.folder / "train.csv").read_text().startswith("agent_steps")
+    assert run.load("last").act(np.zeros((4, 36, 36), np.uint8)) in (0, 1, 2)
+    monkeypatch.setattr(methods, "_registered", {})
+    with pytest.raises(UserError, match=r"needs the method 'dqn'.*in Python method="):
+        ogspr.load(run.folder)
+    assert ogspr.load(run.folder, policy="last", method=method).origin["agent_steps"] == 40
+
+
+def test_a_method_that_is_not_there_is_told_in_pythons_words(tmp_path):
+    with pytest.raises(UserError, match=r"^method examples\.dqn:METHOT|unknown method in examples\.dqn"):
+        ogspr.train(TASK, method="examples.dqn:METHOT", out=tmp_path, **TINY)

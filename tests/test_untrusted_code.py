@@ -14,8 +14,10 @@ import pytest
 
 import ogspr
 from ogspr import cli
+from ogspr.agents.methods import ENTRY_POINTS
 from ogspr.envs import EnvOptions, is_own_code, make, trust
 from ogspr.errors import UserError
+from ogspr.records.tree import load_tree, save_tree
 from ogspr.training.options import EvaluationOptions, KeepOptions
 from ogspr.training.policy_file import load_policy, save_policy
 from tests.helpers.trajectories import ROOT
@@ -70,7 +72,7 @@ def set_traps(folder: Path, marker: Path, names: set[str]) -> None:
     plugin = folder / "planted.egg-info"
     plugin.mkdir()
     (plugin / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1\n")
-    groups = ("gymnasium.envs", "torch.backends", "ogspr")
+    groups = ("gymnasium.envs", "torch.backends", ENTRY_POINTS)
     (plugin / "entry_points.txt").write_text("\n".join(f"[{name}]\n__root__ = planted:go" for name in groups))
     # Matplotlib complains about it if it reads it; versions before 3.11 evaluate it.
     (folder / "matplotlibrc").write_text("axes.prop_cycle: planted\nbackend: module://planted\n")
@@ -155,6 +157,7 @@ def call(arguments: list[str], folder: Path, *, gl_known: bool = True) -> subpro
             "probe.pdf",
         ),
         ("report {run} --out {out}/report", "1 figure"),
+        ("rollout {task}", "environment dmc:cartpole-swingup"),
     ],
     ids=lambda value: value.split()[0] + ("-resume" if "--resume" in value else ""),
 )
@@ -169,6 +172,30 @@ def test_a_command_in_a_strangers_folder_runs_nothing_of_it(words, told, launche
     assert done.returncode == 0, done.stderr
     assert told in done.stdout
     assert "matplotlibrc" not in done.stderr
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_measuring_in_a_strangers_folder_runs_nothing_of_it(folders):
+    done = call([*LAUNCHERS["script"], "doctor", "--speed", TASK, "--preset", "small"], folders["script"])
+    assert done.returncode == 0, done.stderr
+    assert "bound by the" in done.stdout
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_the_quickstart_in_a_strangers_folder_runs_nothing_of_it(folders, tmp_path):
+    process = subprocess.Popen(
+        [*LAUNCHERS["script"], "quickstart", "--out", str(tmp_path / "quick")],
+        cwd=folders["script"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert any(line.startswith("new run") for line in process.stdout)
+    finally:
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 143
 
 
 @pytest.mark.usefixtures("no_trace")
@@ -238,7 +265,7 @@ def test_without_environment_variables_there_is_no_such_telling(tmp_path):
     assert done.returncode == 2
     assert done.stderr == (
         "ogspr: error: Python was started with -E, so its processes would run modules of the current folder; "
-        "add -P, or leave -E out.\n"
+        "add -P, or omit -E.\n"
     )
     assert call([sys.executable, "-E", "-P", "-m", "ogspr", "tasks"], tmp_path).returncode == 0
 
@@ -252,11 +279,16 @@ from tests.helpers.worlds import Drift
 gymnasium.register("Mine-v0", "mine:make")
 
 def make():
-    import subprocess, sys
+    import later, subprocess, sys  # found only now, when all else is there
     # A program of the user's finds the modules beside it, as programs do.
     subprocess.run([sys.executable, "own/program.py"], check=True)
     return Drift()
+
+def discrete():
+    from tests.helpers.worlds import Counter
+    return Counter()
 """
+METHOD = "from examples.dqn import METHOD\nimport beside\n"
 
 
 @pytest.fixture(scope="module")
@@ -266,10 +298,10 @@ def own_folders(folders, tmp_path_factory):
     for launcher, folder in folders.items():
         copies[launcher] = tmp_path_factory.mktemp("own") / launcher
         shutil.copytree(folder, copies[launcher])
-        for name in OPTIONAL:  # what is not installed is looked for here now
-            (copies[launcher] / f"{name}.py").unlink()
         (copies[launcher] / "mine.py").write_text(MINE)
-        (copies[launcher] / "beside.py").write_text("")
+        (copies[launcher] / "my_method.py").write_text(METHOD)
+        for name in ("beside", "later"):
+            (copies[launcher] / f"{name}.py").write_text("")
         (copies[launcher] / "own").mkdir()
         (copies[launcher] / "own" / "program.py").write_text("import near\n")
         (copies[launcher] / "own" / "near.py").write_text("")
@@ -285,24 +317,81 @@ def test_a_named_module_of_the_folder_runs_and_replaces_nothing(task, launcher, 
     assert f"environment {task}" in done.stdout
 
 
-def test_the_folder_comes_last_and_only_for_what_is_not_installed(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_trace")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_a_named_method_of_the_folder_trains_and_replaces_nothing(launcher, mode, own_folders, tmp_path):
+    """In the process that trains, where TensorBoard, torch's compiler and plugins look for modules, too."""
+    words = (
+        "train mine:discrete --method my_method:METHOD --no-workers --agent.random-steps 20 --agent-steps 40 "
+        "--evaluation.episodes 1 --evaluation.environments 1 --env.image-size 84 --compute.device cpu"
+    )
+    where = ["--compute.mode", mode, "--out", str(tmp_path)]
+    done = call([*LAUNCHERS[launcher], *words.split(), *where], own_folders[launcher])
+    assert done.returncode == 0, done.stderr
+    assert "is done" in done.stdout
+
+
+def importable_in(folder: Path, code: str) -> bool:
+    """Whether code runs in a program that has named the module `mine` of a folder."""
+    program = f"from ogspr.envs.trust import import_named\nassert import_named('mine')\n{code}\n"
+    (folder.parent / "program.py").write_text(program)
+    return call([sys.executable, str(folder.parent / "program.py")], folder).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import mine", True),
+        ("import beside", True),  # mine has imported it
+        ("import my_package.deeper", True),
+        ("import mine; mine.load('other')", True),
+        ("import other", False),  # nobody has named it
+        ("import json; exec('import other', vars(json))", False),  # as a library looks for an option
+        ("import google.protobuf", True),  # an installed package without __init__.py
+        ("import gymnasium; gymnasium.make('Mine-v0')", True),
+        ("from importlib.metadata import distribution; distribution('planted')", False),
+    ],
+)
+def test_what_is_found_in_the_folder_of_a_named_module(code, found, tmp_path):
+    folder = tmp_path / "folder"
+    (folder / "my_package").mkdir(parents=True)
+    set_traps(folder, tmp_path / "marker", {"google"})
+    for name in ("beside", "other", "my_package/__init__", "my_package/deeper"):
+        (folder / f"{name}.py").write_text("")
+    (folder / "my_world.py").write_text("from tests.helpers.worlds import Counter\n")
+    (folder / "mine.py").write_text(
+        "import importlib, gymnasium, beside, my_package\n"
+        "gymnasium.register('Mine-v0', 'my_world:Counter')\n"
+        "def load(name):\n    return importlib.import_module(name)\n"
+    )
+    assert importable_in(folder, code) == found
+    assert not (tmp_path / "marker").exists()
+
+
+def test_only_what_is_not_installed_is_looked_for_in_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = list(sys.path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    paths, before = list(sys.path), list(sys.meta_path)
     (tmp_path / "colorsys.py").write_text("raise AssertionError('executed')")
+    (tmp_path / "google.py").write_text("raise AssertionError('executed')")
     trust.trust("colorsys")
-    assert sys.path == before
+    trust.trust("google")
+    assert sys.meta_path == before
     (tmp_path / "mine").mkdir()
-    trust.trust("mine")
-    assert sys.path == [*before, str(tmp_path)]
+    for _ in range(2):
+        trust.trust("mine")
+    assert sys.meta_path[:-1] == before
+    assert sys.path == paths
 
 
-@pytest.mark.parametrize("task", ["colorsys:make", "colorsys.mine:make"])
+@pytest.mark.parametrize("task", ["colorsys:make", "colorsys.mine:make", "google:make"])
 def test_a_module_with_the_name_of_another_is_told(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "colorsys.py").write_text("raise AssertionError('executed')")
+    name = task.partition(":")[0].partition(".")[0]
+    (tmp_path / f"{name}.py").write_text("raise AssertionError('executed')")
     with pytest.raises(
-        UserError, match=r"The colorsys in this folder is hidden by .*; give it another name\."
+        UserError, match=rf"The {name} in this folder is hidden by .*; give it another name\."
     ):
         make(task, seed=0)
 
@@ -310,7 +399,7 @@ def test_a_module_with_the_name_of_another_is_told(task, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("chosen", "inside", "trusting"), [("1", "1", "1"), ("", "ogspr", None)])
 def test_what_the_user_says_of_the_path_stays(chosen, inside, trusting, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv("PYTHONSAFEPATH", chosen)
     with trust.current_folder_ignored():
         with trust.current_folder_ignored():
@@ -387,8 +476,7 @@ def test_code_that_only_a_file_names_is_refused(words, how, task, run, tmp_path,
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert (
-        f"would run the code {task}; if you trust it, say so: {how.format(task=task, run=folder)}"
-        in done.stderr
+        f"would run the code {task}; if you trust it, add: {how.format(task=task, run=folder)}" in done.stderr
     )
     assert not (tmp_path / "runs").exists()
 
@@ -399,7 +487,7 @@ def test_a_loaded_agent_makes_no_environment_of_code_that_its_file_names(task, r
     agent = ogspr.load(hostile_run(run, tmp_path / "hostile", task))
     with pytest.raises(UserError, match="would run the code"):
         agent.make_env(seed=0)
-    with pytest.raises(UserError, match="is of the task"):
+    with pytest.raises(UserError, match="belongs to the task"):
         agent.make_env(seed=0, task="gym:CartPole-v1")
 
 
@@ -408,6 +496,90 @@ def test_a_loaded_agent_makes_no_environment_of_code_that_its_file_names(task, r
 def test_what_needs_no_environment_reads_hostile_files_all_the_same(words, run, tmp_path, in_folder):
     folder = hostile_run(run, tmp_path / "hostile", HOSTILE[0])
     assert in_folder(*words.format(run=folder).split()).returncode == 0
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize(
+    ("task", "shown", "copied"),
+    [
+        (
+            "planted_code:make; touch pwned",
+            "planted_code:make; touch pwned",
+            "'planted_code:make; touch pwned'",
+        ),
+        ("planted_code:$(touch pwned)", "planted_code:$(touch pwned)", "'planted_code:$(touch pwned)'"),
+        ("planted_code:a\x1b[2J\nb", r"planted_code:a\x1b[2J\nb", r"'planted_code:a\x1b[2J\nb'"),
+    ],
+)
+def test_a_task_in_a_file_puts_nothing_else_into_a_command_to_copy(
+    task, shown, copied, run, tmp_path, in_folder
+):
+    folder = hostile_run(run, tmp_path / "hostile", task)
+    done = in_folder("eval", folder)
+    said = f"would run the code {shown}; if you trust it, say so: --task {copied}\n"
+    assert done.stderr.endswith(said) and len(done.stderr.splitlines()) == 1
+
+
+HOSTILE_METHODS = ("planted_code:METHOD", "planted_code", "planted_code.sub:METHOD")
+
+
+def with_method(run: Path, folder: Path, method: str) -> Path:
+    """A copy whose files say that it was trained by another method."""
+    shutil.copytree(run, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"method": method}))
+    for path in (folder / "policies").iterdir():
+        save_tree(path, load_tree(path, "ogspr-policy-1") | {"method": method}, "ogspr-policy-1")
+    return folder
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize("method", HOSTILE_METHODS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "eval {run} --no-workers",
+        "eval {run}/policies/last.safetensors --no-workers",
+        "play {run} --no-workers",
+        "export {run} out.safetensors",
+        "probe {run} --no-workers --episodes 2",
+        "train --resume {run}",
+        "train --config {run}/config.json",
+    ],
+)
+def test_a_method_that_only_a_file_names_is_refused(words, method, run, tmp_path, in_folder):
+    """There is no code to be found by its name: methods are installed, or named by the user."""
+    folder = with_method(run, tmp_path / "hostile", method)
+    done = in_folder(*(word.format(run=folder) for word in words.split()))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert f"needs the method {method!r}, which is not installed" in done.stderr
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize("method", HOSTILE_METHODS)
+@pytest.mark.parametrize("file", ["", "policies/best.safetensors"])
+def test_a_method_that_only_a_file_names_is_not_loaded(file, method, run, tmp_path):
+    folder = with_method(run, tmp_path / "hostile", method)
+    with pytest.raises(UserError, match="which is not installed"):
+        ogspr.load(folder / file)
+
+
+@pytest.mark.usefixtures("no_trace", "importable")
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('method = "planted_code:METHOD"', "unknown setting"),
+        ('preset = "planted_code:METHOD"', "unknown preset"),
+        ('agent = "planted_code:METHOD"', "agent"),
+        ('[agent]\nmethod = "planted_code:METHOD"', "unknown setting"),
+    ],
+)
+def test_a_settings_file_names_no_method(text, complaint, tmp_path, in_folder):
+    (tmp_path / "mine.toml").write_text(text)
+    done = in_folder("train", TASK, "--config", "mine.toml")
+    assert done.returncode == 2
+    assert complaint in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("no_trace", "importable")
@@ -423,12 +595,12 @@ def test_a_path_is_no_task_that_a_user_has_named(option, run, tmp_path, in_folde
         path = "planted_code:config.json"
     done = in_folder("train", option, path)
     assert done.returncode == 2
-    assert ("which task?" if option == "--out" else "would run the code") in done.stderr
+    assert ("no task given" if option == "--out" else "would run the code") in done.stderr
 
 
 def test_a_task_is_found_behind_an_option_with_a_colon(run, in_folder):
     done = in_folder("train", "--keep.wandb", "team:project", "--resume", run, "dmc:walker-walk")
-    assert f"is of the task {TASK}, not dmc:walker-walk." in done.stderr
+    assert f"belongs to the task {TASK}, not to dmc:walker-walk." in done.stderr
     done = in_folder("train", "--out", "a:b", "dmc:walker-wlak")
     assert "did you mean dmc:walker-walk" in done.stderr
 
@@ -453,7 +625,7 @@ def test_what_counts_as_code(task, code):
 
 @pytest.mark.parametrize("module", ["", ".relative", "a:b", "a-b", "a b"])
 def test_what_cannot_be_a_module_is_no_business_of_gymnasiums(module):
-    with pytest.raises(UserError, match="is no module; expected gym:<id>"):
+    with pytest.raises(UserError, match="is not a module; expected gym:<id>"):
         make(f"gym:{module}:CartPole-v1", seed=0)
 
 
@@ -487,7 +659,7 @@ def test_numbers_that_a_file_sends_away_are_announced(kind, option, service, run
     with pytest.raises(Reached):
         in_folder("train", kind, place, "--quiet")
     assert capfd.readouterr().err == (
-        f"warning: the numbers of this run go to the project 'their\\nproject' of {service}, "
+        f"warning: the metrics of this run are sent to the project 'their\\nproject' of {service}, "
         f"because {place} says so; --keep.{option} None prevents that.\n"
     )
     with pytest.raises(Reached):

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from ogspr.agents.modules import copy_state
-from ogspr.agents.protocol import Accelerator, Actor, Carry, Normal, Procedure, Representation, Uniform
+from ogspr.agents.protocol import (
+    Accelerator,
+    Actor,
+    Carry,
+    Noise,
+    Normal,
+    Procedure,
+    Representation,
+    Uniform,
+)
 from ogspr.device import Device
 from ogspr.types import Action, BoolArray, UInt8Array
 
@@ -27,8 +36,22 @@ def named_weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
 
 
 def initial_carry(actor: Actor, count: int, device: Device) -> Carry:
-    """What an actor remembers of `count` environments before their first step, where it computes."""
-    return {name: tensor.to(device.torch) for name, tensor in actor.initial_carry(count).items()}
+    """What an actor remembers of `count` environments before their first step, where it computes.
+
+    Copies, each with memory of its own: they are changed in place, and the actor may hand out what it keeps.
+    """
+    return {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format).to(device.torch)
+        for name, tensor in actor.initial_carry(count).items()
+    }
+
+
+def checked_noise(wanted: Noise) -> Noise:
+    """What acting wants; a TypeError where it is something that the host does not draw."""
+    for kind in wanted:
+        if not isinstance(kind, Normal | Uniform) or (isinstance(kind, Uniform) and kind.double):
+            raise TypeError(f"the noise of an actor is Uniform and Normal, in float32, and not {kind}")
+    return wanted
 
 
 def host_noise(wanted: Sequence[Uniform | Normal], rng: np.random.Generator) -> list[npt.NDArray[np.float32]]:
@@ -66,7 +89,7 @@ class ActBuffers:
         count, there = shape[0], device.torch
         self._actor = actor
         self._explore = explore
-        self._wanted = actor.noise(count, explore)
+        self._wanted = checked_noise(actor.noise(count, explore))
         self.carry = carry
         self._host_images = device.host_buffer(shape, torch.uint8)
         self._host_noise = [device.host_buffer(kind.shape) for kind in self._wanted]
@@ -77,6 +100,10 @@ class ActBuffers:
         self._actions = device.host_buffer((count, actor.actions.size))
         self._done = device.event()
         self._step = accelerator.step(Procedure(self._act, lambda: list(self.carry.values())))
+
+    def get_ready(self) -> None:
+        """Does what makes the first question slow; changes nothing."""
+        self._step.get_ready()
 
     def ask(self, images: UInt8Array, first: BoolArray, rng: np.random.Generator) -> Result:
         """Queues the computation of action vectors (N, A); calling the result waits for them.
@@ -108,9 +135,17 @@ class ActBuffers:
                 self._first.copy_(self._host_first, non_blocking=True)
             noise = type(self._wanted)(*self._noise) if self._wanted else ()
             actions, carry = self._actor.act(self._images, self.carry, self._first, noise, self._explore)
-            for name, tensor in carry.items():
-                self.carry[name].copy_(tensor)
             self._actions.copy_(actions, non_blocking=True)
+            self._remember(carry)
+
+    def _remember(self, new: Carry) -> None:
+        """Puts a new carry in the place of the one that it may consist of: it is copied first."""
+        shapes, expected = ({n: tuple(t.shape) for n, t in carry.items()} for carry in (new, self.carry))
+        if shapes != expected:
+            raise ValueError(f"an actor was given a carry of {expected}, and returned one of {shapes}")
+        copies = {name: tensor.clone() for name, tensor in new.items()}
+        for name, tensor in copies.items():
+            self.carry[name].copy_(tensor)
 
 
 class FrozenPolicy:
@@ -148,6 +183,11 @@ class FrozenPolicy:
             vectors = buffers.ask(images, first, rng)()
             new_carry = {name: tensor.clone() for name, tensor in buffers.carry.items()}
         return self._actor.actions.to_environment(vectors), new_carry
+
+    def get_ready(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first call with images of that shape slow; changes nothing."""
+        with self._stream():
+            self._buffers_for(shape).get_ready()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """In place; ValueError if they belong to other networks."""

@@ -231,7 +231,7 @@ class PixelActor:
     exploration_noise: float
     runner: Runner
     sampled_evaluation: bool = False
-    """Whether evaluation draws discrete actions, which is exploration without its normal noise."""
+    """Whether evaluation samples discrete actions: exploration without its normal noise."""
 
     def initial_carry(self, count: int) -> Carry:  # noqa: ARG002
         return {}

@@ -11,15 +11,23 @@ import torch
 from torch import Tensor
 
 from ogspr.agents.acting import ActBuffers, FrozenPolicy, FrozenRepresentation, initial_carry, named_weights
-from ogspr.agents.learning import Learning
+from ogspr.agents.learning import Learning, check_updates, require_unique
 from ogspr.agents.methods import method_of
 from ogspr.agents.metrics import FailedUpdate, SkippedUpdates
 from ogspr.agents.modules import copy_state, parameter_count
-from ogspr.agents.protocol import Accelerator, AgentConfig, Method, Procedure, State, Step, WindowSource
+from ogspr.agents.protocol import (
+    Accelerator,
+    AgentConfig,
+    Method,
+    Procedure,
+    Reporter,
+    State,
+    Step,
+    Watcher,
+    WindowSource,
+)
 from ogspr.device import Device
 from ogspr.types import Action, BoolArray, EnvSpec, UInt8Array
-
-Parts = Mapping[str, Mapping[str, Tensor]]  # tensors by part and name
 
 
 class Rngs:
@@ -62,14 +70,17 @@ class Agent:
             torch.manual_seed(seed)
             self.method: Method = factories.method(config, spec, device.torch, accelerator)
         kinds = self.method.updates
+        check_updates(kinds, config.longest_horizon)
         self.learning = {
             kind: Learning(update, f"{kind}_" if len(kinds) > 1 else "", self._rngs.learning, accelerator)
             for kind, update in kinds.items()
         }
         self._carry = initial_carry(self.method.actor, 1, device)
+        self._first_untold = False  # an episode began in a random step, and the actor was not asked since
         self._buffers: dict[tuple[tuple[int, ...], bool], ActBuffers] = {}
         self._replay: WindowSource | None = None
         self._steps: dict[str, Step] = {}
+        self._refuse_repeated_names()
 
     @property
     def parameter_count(self) -> int:
@@ -87,36 +98,51 @@ class Agent:
 
         Args:
             image: One observation (C, H, W), or one for each of N environments (N, C, H, W).
-            first: Whether an episode begins with it. What the agent remembers is that of one environment.
+            first: Whether an episode begins with it.
             agent_steps: Steps made before this one.
-            explore: With exploration noise, and uniformly random during the first steps.
+            explore: With exploration noise, and uniformly random during the first steps. What an agent
+                remembers while it explores is that of one environment, and is saved. Looks without
+                exploration have memories of their own, one for each number of environments, which are not.
         """
         images = image if image.ndim == 4 else image[None]
         one = image.ndim == 3
+        if explore and self._carry:
+            first = self._told_first(np.broadcast_to(first, len(images)), agent_steps)
         if explore and agent_steps < self.method.random_steps:
             random = np.stack([self._spec.sample(self._rngs.acting) for _ in images])
             return lambda: random[0] if one else random
         actor = self.method.actor
         actor.at_step(agent_steps)
-        key = (images.shape, explore)
-        if key not in self._buffers:
-            alone = len(images) == 1
-            carry = self._carry if alone else initial_carry(actor, len(images), self._device)
-            self._buffers[key] = ActBuffers(
-                actor,
-                images.shape,
-                carry,
-                explore=explore,
-                accelerator=self._accelerator,
-                device=self._device,
-            )
-        result = self._buffers[key].ask(images, np.broadcast_to(first, len(images)), self._rngs.acting)
+        buffers = self._buffers_for(images.shape, explore)
+        result = buffers.ask(images, np.broadcast_to(first, len(images)), self._rngs.acting)
 
         def answer() -> Action:
             actions = actor.actions.to_environment(result())
             return actions[0] if one else actions
 
         return answer
+
+    def _told_first(self, first: BoolArray, agent_steps: int) -> BoolArray:
+        """Where an episode begins, as an actor with a memory is told: late, if it began in random steps."""
+        if len(first) > 1:
+            raise ValueError("an agent that remembers earlier steps explores one environment at a time")
+        told = first | self._first_untold
+        self._first_untold = bool(told) and agent_steps < self.method.random_steps
+        return told
+
+    def get_ready_to_act(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first action for an observation (C, H, W) slow; changes nothing. Optional."""
+        self._buffers_for((1, *shape), explore=True).get_ready()
+
+    def _buffers_for(self, shape: tuple[int, ...], explore: bool) -> ActBuffers:
+        key = (shape, explore)
+        if key not in self._buffers:
+            actor = self.method.actor
+            carry = self._carry if explore else initial_carry(actor, shape[0], self._device)
+            self._buffers[key] = ActBuffers(
+                actor, shape, carry, explore=explore, accelerator=self._accelerator, device=self._device
+            )
+        return self._buffers[key]
 
     def action_vector(self, action: Action) -> npt.NDArray[np.float32]:
         """An action of the environment as replay stores it."""
@@ -140,6 +166,16 @@ class Agent:
         for step in self._steps_on(replay).values():
             step.rehearse()
 
+    def get_ready_to_update(self, replay: WindowSource) -> None:
+        """Does all that only the first update does; changes nothing. Optional."""
+        for step in self._steps_on(replay).values():
+            step.get_ready()
+
+    def require_windows(self, replay: WindowSource) -> None:
+        """Raises a UserError if replay cannot serve an update yet."""
+        for learning in self.learning.values():
+            learning.require_windows(replay)
+
     def phases(self, replay: WindowSource) -> dict[str, Step]:
         """One update of each kind, cut off after each phase, for measuring; only the last one learns."""
         cut_off = [learning.cut_off(replay) for learning in self.learning.values()]
@@ -158,9 +194,12 @@ class Agent:
         found: dict[str, float] = {}
         for learning in self.learning.values():
             found |= learning.means.flush() | learning.representations.measures()
-        found |= self.method.report(found, self.updates)
+        if isinstance(self.method, Reporter):
+            found |= self.method.report(found, self.updates)
         found["failed_updates"] = float(self.failed_updates)
-        return found | self.method.influence(self._replay if self.updates else None, self.updates)
+        if isinstance(self.method, Watcher):
+            found |= self.method.influence(self._replay if self.updates else None, self.updates)
+        return found
 
     def _steps_on(self, replay: WindowSource) -> dict[str, Step]:
         """The steps of each kind; refuses a replay without enough windows, and any but the first one."""
@@ -172,15 +211,14 @@ class Agent:
             }
         elif self._replay is not replay:
             raise ValueError("an agent learns from one replay; make another agent for another replay")
-        for learning in self.learning.values():
-            learning.require_windows(replay)
+        self.require_windows(replay)
         return self._steps
 
     def _procedure(self, run: Callable[[], None], replay: WindowSource) -> Procedure:
         """An update with everything it changes."""
 
         def changes() -> list[Tensor]:
-            ours = [tensor for part in self._parts().values() for tensor in part.values()]
+            ours = [tensor for _, tensor in self._tensors()]
             arrived = [learning.skipped.arrived for learning in self.learning.values()]
             return [*ours, *arrived, *replay.changed_by_updates()]
 
@@ -189,13 +227,8 @@ class Agent:
     # --- skipped updates ------------------------------------------------------------------------
 
     @property
-    def failures_in_a_row(self) -> int:
-        """Consecutive updates skipped because a number was non-finite; on a GPU an update late."""
-        return max(each.in_a_row for each in self._skipped)
-
-    @property
     def failed_updates(self) -> int:
-        """All skipped updates of any kind, as far as the host knows."""
+        """All updates of any kind skipped because a number was non-finite; on a GPU an update late."""
         return sum(each.total for each in self._skipped)
 
     def forget_failures(self) -> None:
@@ -229,11 +262,8 @@ class Agent:
             "updates": self.updates,
             "act_rng": self._rngs.acting.bit_generator.state,
             "generator": self._rngs.learning.get_state(),
-            "tensors": {
-                f"{part}.{name}": tensor
-                for part, tensors in self._parts().items()
-                for name, tensor in tensors.items()
-            },
+            "tensors": dict(self._tensors()),
+            **({"first_untold": self._first_untold} if self._carry else {}),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -252,15 +282,26 @@ class Agent:
         self._rngs.acting.bit_generator.state = acting.bit_generator.state
         self._rngs.learning.set_state(learning.get_state())
         self.updates = updates
+        self._first_untold = bool(state.get("first_untold"))
         for each in self._skipped:
             each.update_host()
 
-    def _parts(self) -> Parts:
-        """The tensors that decide what comes next, by part and name."""
-        parts = dict(self.method.tensors())
-        for learning in self.learning.values():
-            parts |= learning.tensors()
-        return parts | ({"carry": self._carry} if self._carry else {})
+    def _tensors(self) -> list[tuple[str, Tensor]]:
+        """Those that decide what comes next, by part and name."""
+        learning = [each.tensors() for each in self.learning.values()]
+        carry = {"carry": self._carry} if self._carry else {}
+        return [
+            (f"{part}.{name}", tensor)
+            for parts in (self.method.tensors(), *learning, carry)
+            for part, tensors in parts.items()
+            for name, tensor in tensors.items()
+        ]
+
+    def _refuse_repeated_names(self) -> None:
+        """A ValueError where one name stands for two things, of which only one would be saved or logged."""
+        require_unique("tensors in the saved state", [name for name, _ in self._tensors()])
+        numbers = [name for learning in self.learning.values() for name in learning.logged]
+        require_unique("numbers in the log", [*numbers, "failed_updates"])
 
 
 def make_policy(

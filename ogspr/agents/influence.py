@@ -28,11 +28,11 @@ COMBINED = "combined"
 class Influence:
     """Norms of the gradients on an encoder: of each weighted loss alone, and of their sum.
 
-    On a batch of its own, not compiled and in float32, with random numbers of its own: observing a run does
+    On a separate batch, not compiled and in float32, with separate random numbers: observing a run does
     not change it.
 
     Args:
-        declare: The update with at most so many windows in each batch, run plainly.
+        declare: The update with at most `windows` windows in each batch, run eagerly.
         terms: The losses that matter, and their weights.
         encoder: Where gradients are measured.
         network: What has to be in evaluation mode meanwhile: its spectral normalisation must not move.

@@ -6,6 +6,7 @@ This is everything an update needs besides equations, once for all methods.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -73,6 +74,43 @@ def _count(kind: Kind) -> int:
 # --- updates ------------------------------------------------------------------------------------------
 
 
+def check_updates(updates: Mapping[str, Update], longest_horizon: int) -> None:
+    """Refuses, before training begins, what would go wrong late or in silence.
+
+    A parameter of two optimisers moves into the vector of the last one, and all others train a copy: a
+    ValueError. A UserError where replay is not made for windows as long as those that are drawn.
+    """
+    require_unique_parameters(updates)
+    for kind, update in updates.items():
+        for name, draw in update.draws.items():
+            if draw.horizon > longest_horizon:
+                raise UserError(
+                    f"the update '{kind}' draws windows '{name}' of {draw.horizon} steps, and the longest "
+                    f"horizon of the configuration is {longest_horizon}; raise it, or predict fewer steps."
+                )
+
+
+def require_unique_parameters(updates: Mapping[str, Update]) -> None:
+    """ValueError if something is trained twice, by whatever names."""
+    trained_as: dict[nn.Parameter, str] = {}
+    for kind, update in updates.items():
+        for name, trained in update.trains.items():
+            for group in trained.groups:
+                for own, parameter in group.named.items():
+                    place = f"{own} of '{name}' in '{kind}'"
+                    if parameter in trained_as:
+                        raise ValueError(
+                            f"a parameter is trained twice: {trained_as[parameter]}, and {place}"
+                        )
+                    trained_as[parameter] = place
+
+
+def require_unique(what: str, names: Sequence[str]) -> None:
+    """ValueError if a name occurs twice."""
+    if repeated := sorted(name for name, uses in Counter(names).items() if uses > 1):
+        raise ValueError(f"names of {what} that occur twice: {', '.join(repeated)}; choose others")
+
+
 class Gradients(NamedTuple):
     """The gradients of one update, by what is trained: a vector for each group, and the norm of all."""
 
@@ -126,11 +164,14 @@ class Learning:
         watched = [f"{term}_loss" for term in update.weights]
         watched += [f"{update.total}_loss"] if update.total else []
         watched += [f"{name}_gradient_norm" for name in update.trains]
-        self.means = RunningMeans([*watched, *update.numbers], device)
+        numbers = [*watched, *update.numbers]
+        self.means = RunningMeans(numbers, device)
         self.skipped = SkippedUpdates(
             watched, {name: draw.batch for name, draw in update.draws.items()}, device
         )
         self.representations = RepresentationStats(update.features, batch, device)
+        self.logged = [*numbers, *self.representations.names]
+        """Names of all numbers in the log."""
         self._sampler = Sampler(update, generator, accelerator.function(arranged))
         self._has_nonfinite = accelerator.function(has_nonfinite)
 
@@ -182,6 +223,10 @@ class Learning:
         losses = self.update.losses(windows, noise)
         if losses.terms.keys() != self._weights.keys():
             raise ValueError(f"expected losses {sorted(self._weights)}, got {sorted(losses.terms)}")
+        if unknown := losses.factors.keys() - self._weights.keys():
+            raise ValueError(
+                f"there are factors for {sorted(unknown)}, the losses are {sorted(self._weights)}"
+            )
         return windows, noise, losses  # the noise, too: the backward pass reads it
 
     def _backward(
@@ -204,7 +249,7 @@ class Learning:
         numbers = self._numbers(losses, gradients)
         skip = self._has_nonfinite(tuple(numbers.values()))
         branches: dict[str, Callable[[], None]] = {
-            "optimise": partial(self._optimise, losses, gradients, skip),
+            "optimise": partial(self._optimise, gradients, skip),
             "record": partial(self._record, windows, losses, numbers, skip),
         }
         if losses.priorities:
@@ -212,6 +257,8 @@ class Learning:
         self._branches(branches)
         if not losses.priorities:
             replay.finish_drawing()
+        if self.update.after is not None:  # beside no branch: it may change what another one reads
+            self.update.after(losses, skip)
 
     def _weights_of(self, losses: Losses) -> dict[str, Tensor]:
         factors = losses.factors
@@ -227,11 +274,9 @@ class Learning:
             numbers[f"{self.update.total}_loss"] = total
         return numbers | {f"{name}_gradient_norm": norm for name, norm in gradients.norms.items()}
 
-    def _optimise(self, losses: Losses, gradients: Gradients, skip: Tensor) -> None:
+    def _optimise(self, gradients: Gradients, skip: Tensor) -> None:
         for name, optimiser in self.optimisers.items():
             optimiser.step(gradients.vectors[name], gradients.norms[name], skip)
-        if self.update.after is not None:
-            self.update.after(losses, skip)
 
     def _record(self, windows: Windows, losses: Losses, numbers: dict[str, Tensor], skip: Tensor) -> None:
         self.skipped.observe(skip, numbers, {name: window.starts for name, window in windows.items()})
@@ -334,11 +379,17 @@ class ClippedAdamW:
                 )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Moments by parameter name, and step counts: views, not copies. Learning rates are settings."""
-        state: dict[str, Tensor] = {}
-        for vector in self._vectors:
-            state |= vector.state()
-        return state
+        """Moments by parameter name, and step counts: views, not copies. Learning rates are settings.
+
+        A name that several groups have begins with the number of its group.
+        """
+        states = [vector.state() for vector in self._vectors]
+        uses = Counter(name for state in states for name in state)
+        return {
+            name if uses[name] == 1 else f"{number}.{name}": tensor
+            for number, state in enumerate(states)
+            for name, tensor in state.items()
+        }
 
 
 def norm_of(gradients: Sequence[Tensor]) -> Tensor:

@@ -6,11 +6,11 @@ packages join through the entry point group `ogspr.methods`, or through `registe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ogspr.agents import drqv2
 from ogspr.agents.mrq import MRQConfig
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ogspr.types import EnvSpec
 
 ENTRY_POINTS = "ogspr.methods"
+SMALL = "small"
+"""The preset for laptops, which changes more of a run than its method: `training/presets.py`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class MethodEntry:
     revision: int = 1
     """Rises when saved runs and policies can no longer be used."""
     revised: str = ""
-    """Why it rose: what was saved before, as an ending of "... is of"."""
+    """Why it rose: what was saved before, as an ending of "... is from"."""
 
 
 def suite_of(task: str) -> str:
@@ -65,7 +67,7 @@ def suite_of(task: str) -> str:
 
 
 def _ogspr_run_settings(task: str) -> dict[str, Any]:
-    """What its authors do on Atari, beside the protocol."""
+    """What its authors do on Atari, besides the protocol."""
     if not task.startswith("atari:"):
         return {}
     return {"env": {"atari_protocol": "ogspr"}, "evaluation": {"final_episodes": 100}}
@@ -133,52 +135,123 @@ def check_revision(name: str, content: dict[str, Any], source: str) -> None:
     if method is None or found == method.revision:
         return
     if found in range(1, method.revision):
-        raise UserError(f"{source} is of {method.revised}; train anew, or use ogspr 0.1 for it.")
+        raise UserError(f"{source} is from {method.revised}; retrain, or use ogspr 0.1 for it.")
     raise UserError(
-        f"{source} is of revision {found} of {name}, and this version of ogspr knows {method.revision}; "
-        "use a newer one."
+        f"{source} has revision {found} of {name}, and this version of ogspr supports {method.revision}; "
+        "use a newer version."
     )
 
 
 def register(entry: MethodEntry) -> None:
     """Adds a method of your own, or replaces the one of the same name that you added before.
 
-    A UserError if the name, or one of its presets, belongs to another method.
+    A UserError if it cannot work, or if its name or one of its presets belongs to another method.
     """
-    for other in methods().values():
-        taken = {other.name, *other.presets} & {entry.name, *entry.presets}
-        if taken and (other.name != entry.name or entry.name in METHODS):
-            raise UserError(f"there is a method or preset called {taken.pop()} already; choose another name.")
+    others = {name: other for name, other in methods().items() if not _replaces(entry, other)}
+    if problem := _problem(entry, others):
+        raise UserError(problem)
     _registered[entry.name] = entry
 
 
 def methods() -> dict[str, MethodEntry]:
     """All methods by name: those of this package, of installed ones, and registered ones."""
-    return METHODS | _installed() | _registered
+    return METHODS | _installed().usable | _registered
+
+
+def unusable_methods() -> dict[str, str]:
+    """Methods of installed packages that cannot be used, by name, with why and what to do, in one line."""
+    return _installed().unusable
 
 
 _registered: dict[str, MethodEntry] = {}
 
 
+class _Installed(NamedTuple):
+    usable: dict[str, MethodEntry]
+    unusable: dict[str, str]
+
+
 @cache
-def _installed() -> dict[str, MethodEntry]:
-    found: dict[str, MethodEntry] = {}
+def _installed() -> _Installed:
+    """One package that is broken breaks nothing else: only who needs its method is told."""
+    found = _Installed({}, {})
     for point in entry_points(group=ENTRY_POINTS):
-        entry = point.load()
-        if not isinstance(entry, MethodEntry):
-            raise UserError(f"the entry point {point.name} of {ENTRY_POINTS} is not an ogspr.MethodEntry.")
-        found[entry.name] = entry
+        try:
+            entry = point.load()
+            problem = _problem(entry, METHODS | found.usable)
+        except Exception as error:  # whatever the code of others runs into
+            problem = " ".join(f"{type(error).__name__}: {error}".split())
+        if problem:
+            package = f"the package {point.dist.name}" if point.dist else point.value
+            found.unusable[point.name] = (
+                f"the method {point.name} of {package} cannot be used: {problem.rstrip('.')}; "
+                "repair that package, or uninstall it."
+            )
+        else:
+            found.usable[entry.name] = entry
     return found
+
+
+def _replaces(entry: MethodEntry, other: MethodEntry) -> bool:
+    """Whether `other` is an earlier version of it, or the same method as its package offers it."""
+    if not isinstance(entry, MethodEntry) or entry.name != other.name or entry.name in METHODS:
+        return False
+    return entry.name in _registered or entry.config is other.config
+
+
+_ASKED_FOR = ("batch_size", "random_steps", "longest_horizon", "tolerated_failures")  # as in `AgentConfig`
+
+
+def _problem(entry: Any, others: Mapping[str, MethodEntry]) -> str:
+    """Why it cannot be a method beside others; nothing if it can."""
+    if not isinstance(entry, MethodEntry):
+        return f"expected an ogspr.MethodEntry, got {entry!r}."
+    if isinstance(entry.presets, str) or not entry.presets:
+        return f"{entry.name} needs one or more presets, got {entry.presets!r}; give it a tuple of names."
+    return _taken(entry, others) or _problem_of_config(entry)
+
+
+def _taken(entry: MethodEntry, others: Mapping[str, MethodEntry]) -> str:
+    names = dict.fromkeys((entry.name, *entry.presets))  # in their order, so that always the same one is told
+    if SMALL in names:
+        return f"{SMALL} is a preset of this package for every task; choose another name."
+    for other in others.values():
+        for name in names:
+            if name in (other.name, *other.presets):
+                return f"there is a method or preset called {name} already; choose another name."
+        if entry.config is other.config:
+            return (
+                f"{entry.name} has the configuration of {other.name}, {entry.config.__name__}; "
+                "make a class of its own, by which a method is recognised."
+            )
+    return ""
+
+
+def _problem_of_config(entry: MethodEntry) -> str:
+    kind = getattr(entry.config, "__name__", repr(entry.config))
+    parameters = getattr(entry.config, "__dataclass_params__", None)
+    if not isinstance(entry.config, type) or parameters is None or not parameters.frozen:
+        return f"the configuration of {entry.name}, {kind}, must be a frozen dataclass."
+    try:
+        config = entry.config()
+    except TypeError as error:
+        return f"{kind} must be a dataclass whose fields all have defaults: {error}."
+    missing = [name for name in _ASKED_FOR if not hasattr(config, name)]
+    if missing:
+        return f"{kind} must also have {', '.join(missing)}; docs/add-a-method.md says what for."
+    return ""
 
 
 def method_named(name: str, source: str) -> MethodEntry:
     """A method by name; a UserError, in which `source` names what was saved, if there is none."""
-    if name not in methods():
-        raise UserError(
-            f"{source} needs the method {name!r}, which is not installed; "
-            f"install its package, or name it with --method MODULE:NAME. There are: {', '.join(methods())}."
-        )
-    return methods()[name]
+    if name in methods():
+        return methods()[name]
+    if name in unusable_methods():
+        raise UserError(f"{source} needs a method that fails: {unusable_methods()[name]}")
+    raise UserError(
+        f"{source} needs the method {name!r}, which is not installed; install its package, or name it: "
+        f"--method MODULE:NAME, in Python method=. Installed: {', '.join(methods())}."
+    )
 
 
 def method_of(config: AgentConfig) -> MethodEntry:
@@ -191,4 +264,15 @@ def method_with_preset(name: str) -> MethodEntry:
     for method in methods().values():
         if name in method.presets:
             return method
-    raise unknown("preset", name, [preset for method in methods().values() for preset in method.presets])
+    raise unknown_preset(name)
+
+
+def all_preset_names() -> tuple[str, ...]:
+    """Of all methods, those of this package first, and the one for laptops."""
+    return (*(name for method in methods().values() for name in method.presets), SMALL)
+
+
+def unknown_preset(name: str) -> UserError:
+    """Names all there are, and the methods whose presets are missing because they cannot be used."""
+    known = unknown("preset", name, all_preset_names(), every=True)
+    return UserError("\n".join([str(known), *unusable_methods().values()]))

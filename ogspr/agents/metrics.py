@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +43,7 @@ class RunningMeans:
 
 
 class RepresentationStats:
-    """Keeps the representations of the last update that counted, until somebody asks.
+    """Keeps the representations of the last update that counted, until they are read.
 
     Args:
         sizes: Of each representation, by name.
@@ -57,6 +57,11 @@ class RepresentationStats:
             name: torch.full((batch_size, size), nothing, device=device) for name, size in sizes.items()
         }
 
+    @property
+    def names(self) -> list[str]:
+        """Of the measures."""
+        return [f"{name}_{what}" for name in self._features for what in MEASURES]
+
     def keep(self, features: Mapping[str, Tensor], skip: Tensor) -> None:
         """Replaces them in place, unless `skip` (0-d) is 1."""
         for name, kept in self._features.items():
@@ -67,7 +72,7 @@ class RepresentationStats:
         return {
             f"{name}_{what}": float("nan") if features.isnan().any() else float(measure(features))
             for name, features in self._features.items()
-            for what, measure in (("effective_rank", effective_rank), ("dead_share", dead_share))
+            for what, measure in MEASURES.items()
         }
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -123,12 +128,8 @@ class SkippedUpdates:
         self.arrived.copy_(self._counts, non_blocking=True)
 
     @property
-    def in_a_row(self) -> int:
-        """Consecutive failures, as far as the host knows."""
-        return int(self.arrived[0])
-
-    @property
     def total(self) -> int:
+        """All failures, as far as the host knows."""
         return int(self.arrived[1])
 
     def report(self) -> FailedUpdate:
@@ -178,3 +179,10 @@ def dead_share(features: Tensor, threshold: float = 0.01) -> Tensor:
     features = features.float()
     deviation = features.std(0, unbiased=False)
     return (deviation <= threshold * features.square().mean().sqrt()).float().mean()
+
+
+MEASURES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "effective_rank": effective_rank,
+    "dead_share": dead_share,
+}
+"""What is measured of each representation."""

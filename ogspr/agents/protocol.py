@@ -2,14 +2,15 @@
 
 A method is a value: networks, equations, and a declaration of what its updates draw, train and record. One
 driver (`agents/agent.py`) samples, differentiates, clips, skips, updates priorities, records and saves for
-all of them. Structural types: nothing inherits from them. docs/methods.md shows how to write one.
+all of them. Structural types: nothing inherits from them. docs/add-a-method.md shows how to write
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -150,14 +151,15 @@ class Update:
     total: str | None = None
     """Name under which the weighted sum is logged, if it is."""
     after: Callable[[Losses, Tensor], None] | None = None
-    """Changes what an update changes without training it: soft targets, running scales. After the optimisers.
+    """Changes what an update changes without training it: soft targets, running scales.
 
-    Given the losses and `skip`: a 0-d tensor that is 1 where nothing may change.
+    After everything else: the optimisers, the log, priorities. Given the losses and `skip`: a 0-d tensor
+    that is 1 where nothing may change.
     """
 
 
 class Actor(Protocol):
-    """The acting half of a method, over networks of its own or over those that learn."""
+    """The acting half of a method, over separate networks or over those that learn."""
 
     @property
     def actions(self) -> ActionKind: ...
@@ -168,15 +170,21 @@ class Actor(Protocol):
         ...
 
     def initial_carry(self, count: int) -> Carry:
-        """For `count` environments, on any device."""
+        """For `count` environments, on any device; a copy of it is used."""
         ...
 
     def noise(self, count: int, explore: bool) -> Noise:
-        """Random numbers that acting in `count` environments needs: a NamedTuple, as in `Update`."""
+        """Random numbers that acting in `count` environments needs.
+
+        A NamedTuple of `Uniform`, not `double`, and `Normal`: they are drawn on the host, in float32.
+        """
         ...
 
     def at_step(self, agent_steps: int) -> None:
-        """Called on the host before acting: sets, in place, what follows a schedule."""
+        """Called on the host before acting while it learns: sets, in place, what follows a schedule.
+
+        Nobody calls it in evaluation or for a policy from a file, so it can matter only while it explores.
+        """
         ...
 
     def act(
@@ -184,13 +192,14 @@ class Actor(Protocol):
     ) -> tuple[Tensor, Carry]:
         """Images (N, S * C, H, W) uint8, `first` (N,) 1 where an episode begins -> action vectors (N, A).
 
-        Pure: what it remembers is the carry that it returns, in the shapes of the one that it was given.
+        Pure: what it remembers is the carry that it returns, with the names and shapes of the one that it
+        was given. An episode that began while actions were random begins with the first step that it sees.
         """
         ...
 
 
 class Method(Protocol):
-    """A whole method on one environment."""
+    """A whole method on one environment. It may also be a `Reporter` or a `Watcher`."""
 
     @property
     def updates(self) -> Mapping[str, Update]:
@@ -211,7 +220,7 @@ class Method(Protocol):
         ...
 
     def tensors(self) -> Mapping[str, Mapping[str, Tensor]]:
-        """All state of its own by part and name: networks, targets, running scales; not copies."""
+        """All of its own state by part and name: networks, targets, running scales; not copies."""
         ...
 
     def updates_due(self, agent_steps: int) -> int:
@@ -221,20 +230,30 @@ class Method(Protocol):
     def schedule(self, updates: int, agent_steps: int, replay: WindowSource) -> Iterable[str]:
         """The kinds that make up update number `updates` (from 0), one after the other.
 
-        It follows agent step number `agent_steps`. Also the place for what happens every so many updates,
+        It follows agent step number `agent_steps`. Also the place for what happens every n updates,
         such as copying targets. Runs on the host, outside of what is compiled or captured; waits for nothing.
         """
         ...
 
+
+@runtime_checkable
+class Reporter(Protocol):
+    """A method with more to log than its updates record."""
+
     def report(self, means: Mapping[str, float], updates: int) -> dict[str, float]:
-        """More numbers for the log after so many updates, given the means of everything recorded.
+        """More metrics for the log after `updates` updates, given the means of everything recorded.
 
         May wait for the device.
         """
         ...
 
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A method that measures how much each loss moves its encoder, with `Influence` for example."""
+
     def influence(self, replay: WindowSource | None, updates: int) -> dict[str, float]:
-        """How much each loss moves the encoder, for the log; {} if it is not watched.
+        """How much each loss moves the encoder, for the log.
 
         NaN for each if there is no replay yet. May wait for the device.
         """
@@ -266,6 +285,11 @@ class AgentConfig(Protocol):
     @property
     def longest_horizon(self) -> int:
         """Steps in the longest window drawn from replay."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Windows in a batch, as `ogspr doctor --speed` reports it."""
         ...
 
     @property
@@ -302,7 +326,7 @@ class WindowSource(Protocol):
         ...
 
     def finish_drawing(self) -> None:
-        """Joins what prefetching does on a stream of its own; part of `set_priorities`."""
+        """Joins what prefetching does on a separate stream; part of `set_priorities`."""
         ...
 
     def mean_absolute_reward(self) -> Tensor: ...
@@ -328,6 +352,10 @@ class Step(Protocol):
 
     def rehearse(self) -> None:
         """Does what makes the first call slow; changes nothing. Optional."""
+        ...
+
+    def get_ready(self) -> None:
+        """Does all that the first call does and later ones do not; changes nothing. Optional."""
         ...
 
     def __call__(self) -> None: ...
@@ -379,6 +407,10 @@ class Policy(Protocol):
 
 class LearnedPolicy(Policy, Protocol):
     """A policy whose weights can be replaced."""
+
+    def get_ready(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first call of `act` slow, for images of that shape. Optional."""
+        ...
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """In place; ValueError if they belong to other networks."""

@@ -189,8 +189,8 @@ def make_grid(runs: Iterable[RunResult]) -> Grid:
             methods.setdefault(name, {})[task] = seeds
             kept = {run.seed: run.folder for run in seeds}
             warnings += [
-                f"{name} on {task}: seed {run.seed} is there more than once; {kept[run.seed]} counts, "
-                f"{run.folder} does not: it has not come further"
+                f"{name} on {task}: seed {run.seed} appears more than once; {kept[run.seed]} counts, "
+                f"{run.folder} does not: it is not further along"
                 for run in left_out
             ]
     return Grid(dict(sorted(methods.items(), key=_paper_order)), names, tuple(warnings))

@@ -1,4 +1,4 @@
-"""Losses of linear probes: of each run the mean over collectors, beside the paper's numbers."""
+"""Losses of linear probes: of each run the mean over collectors, next to the paper's numbers."""
 
 from __future__ import annotations
 

@@ -110,11 +110,11 @@ class Collection:
 
 
 def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = None) -> Collection:
-    """All runs in or below `paths`; what is broken is named and left out.
+    """All runs in or below `paths`; what is broken is named and skipped.
 
     Args:
         paths: Folders.
-        read: Reads a run; `read_run`, unless somebody remembers what was read before.
+        read: Reads a run; `read_run`, or a cached reader.
     """
     runs: list[RunResult] = []
     skipped: list[tuple[Path, str]] = []
@@ -133,18 +133,18 @@ def collect(paths: Iterable[Path], read: Callable[[Path], RunResult] | None = No
 
 
 def checked_folders(paths: Iterable[Path]) -> list[Path]:
-    """The same; a UserError where there are none, or one of them is no folder."""
+    """The same; a UserError if there are none, or one of them is not a folder."""
     folders = list(paths)
     if not folders:
-        raise UserError("which runs? give folders of runs, or folders that hold such: usually `runs`.")
+        raise UserError("no runs were given: pass run folders, or folders that contain runs, usually `runs`.")
     for path in folders:
         if not path.is_dir():
-            raise UserError(f"{path} is no folder; give folders of runs, or folders that hold such.")
+            raise UserError(f"{path} is not a folder; pass run folders, or folders that contain runs.")
     return folders
 
 
 def run_folders(path: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """Folders with something that only a run leaves, and places where nobody could or would look.
+    """Folders with files that only a run writes, and places that could not or should not be searched.
 
     Links are not followed, nor is a run looked into.
     """
@@ -160,7 +160,7 @@ def run_folders(path: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
             found.append(Path(place))
         links = [Path(place) / name for name in folders if (Path(place) / name).is_symlink()]
         closed += [
-            (link, "is a link; give the folder it leads to") for link in links if _looks_like_a_run(link)
+            (link, "is a link; pass the folder it points to") for link in links if _looks_like_a_run(link)
         ]
         folders.sort()
     return found, closed
@@ -201,20 +201,20 @@ def _check_config(path: Path, config: dict[str, Any]) -> None:
     """Everything that is used later is of the type it should be."""
     for name, kind in _SETTINGS.items():
         if type(config.get(name)) is not kind:
-            raise UserError(f"{path} is damaged or foreign: {name} is {config.get(name)!r}.")
+            raise UserError(f"{path} is damaged or not from ogspr: {name} is {config.get(name)!r}.")
     suite, _, task = config["task"].partition(":")
     names = config["task"] + config["preset"]
     if not suite or not task or not names.isprintable():  # half a character is not printable either
-        raise UserError(f"{path} is damaged or foreign: no task is called {config['task']!r}.")
+        raise UserError(f"{path} is damaged or not from ogspr: no task is called {config['task']!r}.")
     steps = config["options"].get("agent_steps")
     if type(steps) is not int or not 0 < steps <= _MOST_STEPS:
-        raise UserError(f"{path} is damaged or foreign: options.agent_steps is {steps!r}.")
+        raise UserError(f"{path} is damaged or not from ogspr: options.agent_steps is {steps!r}.")
 
 
 def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatArray]:
-    """Names and numbers of a csv file, empty where there is none; a row that is being written is left out.
+    """Names and numbers of a csv file, empty if there is none; a row that is being written is skipped.
 
-    With `most`, not more than so many rows: every n-th, the last one always.
+    With `most`, at most that many rows: every n-th, the last one always.
     """
     lines = _whole_lines(path) if path.exists() else []
     every = max(1, math.ceil((len(lines) - 1) / most)) if most else 1
@@ -227,7 +227,7 @@ def read_columns(path: Path, most: int | None = None) -> tuple[list[str], FloatA
 
 
 def _episodes(run: RunResult) -> tuple[int, ...]:
-    """Of an evaluation; if the last one has a number of its own, that comes second. Empty: nobody knows."""
+    """Of an evaluation; if the last one has another number, that comes second. Empty: unknown."""
     numbers = (nested(run.options, "evaluation", name) for name in ("episodes", "final_episodes"))
     return tuple(dict.fromkeys(number for number in numbers if isinstance(number, int)))
 
@@ -242,7 +242,7 @@ def _read_evaluations(path: Path, episodes: Sequence[int]) -> tuple[Evaluations,
     usable = {}
     for agent_steps, (frames, scores) in sorted(grouped.items()):
         if not all(abs(score) < _LARGEST_SCORE for score in scores):  # NaN is not
-            problems.append(f"the evaluation at agent step {agent_steps} has a score that is no number")
+            problems.append(f"the evaluation at agent step {agent_steps} has a score that is not a number")
         elif episodes and len(scores) not in episodes:
             wanted = min((number for number in episodes if number > len(scores)), default=max(episodes))
             problems.append(
@@ -251,7 +251,7 @@ def _read_evaluations(path: Path, episodes: Sequence[int]) -> tuple[Evaluations,
         else:
             usable[agent_steps] = (frames, np.array(scores))
     if not usable:
-        raise UserError("; ".join([f"{path} has no evaluation that can be used", *problems]) + ".")
+        raise UserError("; ".join([f"{path} has no usable evaluation", *problems]) + ".")
     steps = np.array(list(usable), np.int64)
     frames_of = np.array([frames for frames, _ in usable.values()], np.int64)
     return Evaluations(steps, frames_of, tuple(scores for _, scores in usable.values())), problems
@@ -260,7 +260,7 @@ def _read_evaluations(path: Path, episodes: Sequence[int]) -> tuple[Evaluations,
 def _grouped_scores(path: Path) -> tuple[dict[int, tuple[int, list[float]]], list[str]]:
     """Frames and scores by agent steps."""
     if not path.exists():
-        raise UserError(f"{path.parent} has no evaluation yet: {path.name} is not there.")
+        raise UserError(f"{path.parent} has no evaluation yet: {path.name} does not exist.")
     rows = _rows(path, _whole_lines(path))
     if not rows:
         raise UserError(f"{path.parent} has no evaluation yet: {path.name} is empty.")
@@ -299,7 +299,7 @@ def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
 def _count(text: str) -> int:
     number = int(text)
     if not 0 <= number <= _MOST_STEPS:
-        raise ValueError(f"{number} is no number of steps")
+        raise ValueError(f"{number} is not a number of steps")
     return number
 
 
@@ -348,8 +348,8 @@ def unlike_the_paper(runs: Sequence[RunResult]) -> list[str]:
     """A line for each way in which runs show their agents something else than the paper does."""
     counts = Counter((run.suite, other) for run in runs if (other := _departures(run)))
     return [
-        f"{plural(count, 'run')} of {suite} not by the paper's protocol: {other}; "
-        "not to be compared with its scores"
+        f"{plural(count, 'run')} of {suite} not under the paper's protocol: {other}; "
+        "not comparable with its scores"
         for (suite, other), count in sorted(counts.items())
     ]
 
@@ -403,7 +403,7 @@ def _code(run: RunResult) -> str:
 _UNKNOWN = "unknown"
 _WATCHED: dict[str, Callable[[RunResult], Any]] = {
     "versions of ogspr": _code,
-    "versions of mujoco, which draws other pictures": _library("mujoco", "dmc"),
+    "versions of mujoco, which renders other images": _library("mujoco", "dmc"),
     "versions of dm_control": _library("dm_control", "dmc"),
     "versions of ale-py": _library("ale-py", "atari"),
     "renderers": lambda run: nested(run.manifest, "environment", "renderer"),

@@ -62,7 +62,7 @@ def iqm_of_tasks(scores: Float64Array) -> Float64Array:
 def iqm_of_runs(scores: Float64Array) -> Float64Array:
     """The interquartile mean of all runs of all tasks together, as in rliable.
 
-    Missing runs are left out: every run that is there counts the same, so a task with fewer counts less.
+    Missing runs are skipped: every existing run counts the same, so a task with fewer counts less.
     """
     scores = _checked(scores)
     return _trimmed_mean(scores.reshape(*scores.shape[:-2], -1))
@@ -112,7 +112,7 @@ def bootstrap_interval(
 ) -> Estimate:
     """A statistic of one or several score arrays with its stratified percentile bootstrap interval.
 
-    Every task's runs are drawn anew with replacement, as many as there are; tasks stay as they are, and
+    Every task's runs are resampled with replacement, as many as there are; tasks stay as they are, and
     missing runs stay missing. The interval is about other seeds on the same tasks.
     """
     band = bootstrap_band(statistic, *score_arrays, resamples=resamples, seed=seed, confidence=confidence)
@@ -151,7 +151,7 @@ def _resampled(
 
 
 def _drawn(packed: Float64Array, count: int, rng: np.random.Generator) -> Float64Array:
-    """`count` copies of scores (runs, tasks) whose missing runs are last, drawn anew within every task."""
+    """`count` copies of scores (runs, tasks) whose missing runs are last, resampled within every task."""
     runs, tasks = packed.shape
     present = _runs(packed)
     rows = (rng.random((count, runs, tasks)) * present).astype(np.intp)
@@ -194,7 +194,7 @@ def _checked(scores: Float64Array) -> Float64Array:
         raise ValueError(f"expected scores of shape (..., runs, tasks), got {scores.shape}")
     empty = np.argwhere(np.isnan(scores).all(axis=-2))
     if len(empty):
-        raise ValueError(f"task {empty[0][-1]} has no run; leave it out")
+        raise ValueError(f"task {empty[0][-1]} has no run; omit it")
     return scores
 
 

@@ -48,7 +48,7 @@ class Doctor:
             return 0
         if self.task or self.preset or self.method:
             raise UserError(
-                "a task, --preset and --method only matter to speed: "
+                "a task, --preset and --method apply to --speed only: "
                 f"ogspr doctor --speed {self.task}".rstrip()
             )
         from ogspr.commands.doctor import doctor
@@ -72,22 +72,22 @@ class Tasks:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """Play whole episodes with the random policy: shows that an environment works."""
+    """Play full episodes with the random policy: shows that an environment works."""
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory."""
     episodes: int = 1
-    """How many episodes."""
+    """Number of episodes."""
     seed: int = 0
     """Seed of the environment and of the policy."""
     worker: bool = True
-    """Run the environment in a process of its own."""
+    """Run the environment in a separate process."""
     out: Path | None = None
     """Folder for manifest.json and episodes.csv."""
     video: Path | None = None
     """An .mp4 or .gif file for the frames."""
     env: tyro.conf.OmitArgPrefixes[EnvOptions] = _NO_OPTIONS
-    """How the environment is shown."""
+    """Observations and protocol of the environment."""
 
     def run(self, console: Console) -> int:
         from ogspr.commands.rollout import rollout
@@ -101,7 +101,7 @@ class Quickstart:
     """Train the embedded default: minutes on two cores; ends with a curve and a video."""
 
     out: Path | None = None
-    """Folder for the run; if left out, runs/quickstart."""
+    """Folder for the run. Default: runs/quickstart."""
 
     def run(self, console: Console) -> int:
         from ogspr.commands.quickstart import quickstart
@@ -112,21 +112,21 @@ class Quickstart:
 
 @dataclass(frozen=True, kw_only=True)
 class Eval:
-    """Play whole episodes with a trained policy, as in evaluation, and print every score."""
+    """Play full episodes with a trained policy, as in evaluation, and print every score."""
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The folder of a run, or a policy file."""
+    """A run folder, or a policy file."""
     policy: Which = "best"
-    """Which one of the run."""
+    """Which policy of the run."""
     episodes: int = 10
-    """How many episodes, up to ten side by side."""
+    """Number of episodes; up to ten run side by side."""
     seed: int = 1_000_000
-    """Seed of the first environment; the others have the next ones."""
+    """Seed of the first environment; the others use consecutive seeds."""
     task: str | None = None
-    """Needed where the task is code of your own: says that you trust it."""
+    """Required if the task is your own code: confirms that you trust it."""
     method: OwnMethod = None
     workers: bool = True
-    """Run every environment in a process of its own."""
+    """Run every environment in a separate process."""
     out: Path | None = None
     """A csv file for the scores."""
 
@@ -139,25 +139,25 @@ class Eval:
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """Film a trained policy."""
+    """Record a video of a trained policy."""
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The folder of a run, or a policy file."""
+    """A run folder, or a policy file."""
     policy: Which = "best"
-    """Which one of the run."""
+    """Which policy of the run."""
     episodes: int = 1
-    """How many episodes."""
+    """Number of episodes."""
     grid: bool = False
     """Show the episodes side by side instead of one after the other."""
     seed: int = 1_000_000
-    """Seed of the first episode; the others have the next ones."""
+    """Seed of the first episode; the others use consecutive seeds."""
     task: str | None = None
-    """Needed where the task is code of your own: says that you trust it."""
+    """Required if the task is your own code: confirms that you trust it."""
     method: OwnMethod = None
     workers: bool = True
-    """Run every environment in a process of its own."""
+    """Run every environment in a separate process."""
     out: Path | None = None
-    """An .mp4 or .gif file, replaced if it exists; if left out, a new one in the folder of the run."""
+    """An .mp4 or .gif file, replaced if it exists. Default: a new one in the folder of the run."""
 
     def run(self, console: Console) -> int:
         from ogspr.commands.policy import play
@@ -171,11 +171,11 @@ class Export:
     """Write the policy of a run to a small file for `ogspr.load`."""
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The folder of a run."""
+    """A run folder."""
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.safetensors")]
-    """The file."""
+    """The policy file, which must end in .safetensors."""
     policy: Which = "best"
-    """Which one of the run."""
+    """Which policy of the run."""
     method: OwnMethod = None
 
     def run(self, console: Console) -> int:
@@ -190,11 +190,11 @@ class Report:
     """Write the paper's tables and figures, and a page for a browser, from a folder of runs."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
-    """Folders of runs, or folders that hold such, at any depth."""
-    out: Path = Path("report")
-    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF)."""
+    """Run folders, or folders that contain runs, at any depth."""
+    out: Path | None = None
+    """A folder for report.html, tables (Markdown, LaTeX, csv) and figures (PNG, PDF). Default: report."""
     at: int | None = None
-    """The agent step at which scores are read; if left out, as in the paper: 500 000, Atari 100 000."""
+    """The agent step at which scores are read. Default, as in the paper: 500 000, Atari 100 000."""
 
     def run(self, console: Console) -> int:
         from ogspr.report.build import write_report
@@ -205,14 +205,14 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Serve the page of `ogspr report` while runs go on."""
+    """Serve the page of `ogspr report` while runs are training."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS [RUNS ...]")]
-    """Folders of runs, or folders that hold such, at any depth."""
+    """Run folders, or folders that contain runs, at any depth."""
     port: int = 8642
-    """Where it listens; 0: any that is free."""
+    """Port to listen on; 0: any free port."""
     host: str = "127.0.0.1"
-    """By default only this machine can see it; 0.0.0.0: everybody who can reach it."""
+    """By default only this machine can see the page; 0.0.0.0: everyone who can reach this machine."""
 
     def run(self, console: Console) -> int:
         from ogspr.report.serve import serve
@@ -223,31 +223,31 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Measure how much of the simulator's state is in what runs have learned to see: linear probing."""
+    """Linear probing: measure how much of the simulator's state the representations of runs contain."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Runs of one task, or folders that hold such."""
+    """Runs of one task, or folders that contain runs."""
     collectors: tuple[Path, ...] = ()
-    """The same, or policy files: who plays the episodes; if left out, the runs themselves."""
+    """Runs or policy files that play the episodes. Default: the runs themselves."""
     episodes: int = 30
     """Episodes of each collector; a fifth of them is held out."""
     updates: int = 100_000
     """Updates of each linear predictor."""
     batch_size: int = 256
-    """Steps in an update."""
+    """Steps in the batch of an update."""
     seed: int = 1_000_000
-    """Decides where episodes begin, which are held out, and what batches consist of."""
+    """Seed of the starts of episodes, of the choice of held-out episodes, and of batches."""
     policy: Which = "last"
-    """Which policy of a collector plays."""
+    """Which policy of each collector plays."""
     device: Literal["auto", "cuda", "cpu"] = "auto"
     """auto: a GPU if there is one."""
     task: str | None = None
-    """Needed where the task is code of your own: says that you trust it."""
+    """Required if the task is your own code: confirms that you trust it."""
     method: OwnMethod = None
     workers: bool = True
-    """Run every environment in a process of its own."""
+    """Run every environment in a separate process."""
     out: Path | None = None
-    """A csv file for all losses; a figure is drawn beside it."""
+    """A csv file for all losses; a figure is saved next to it."""
 
     def run(self, console: Console) -> int:
         from ogspr.commands.probe import probe

@@ -13,6 +13,7 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
+from ogspr.agents.methods import unusable_methods
 from ogspr.envs import EnvOptions, dmc, gl
 from ogspr.errors import UserError
 from ogspr.memory import free_host_bytes
@@ -59,8 +60,10 @@ def doctor(console: Console) -> bool:
 def examine() -> Iterator[Finding]:
     yield _system()
     yield from _packages()
+    for problem in unusable_methods().values():
+        yield Finding("methods", "warn", problem)
     for subject, check in (("OpenGL", _opengl), ("CUDA", _cuda), ("memory", _memory_here)):
-        # A doctor that falls ill helps nobody: whatever a check runs into is its finding.
+        # Checks must not crash: whatever one runs into is its finding.
         try:
             yield check()
         except Exception as error:

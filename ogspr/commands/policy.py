@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from ogspr.commands.declared import Eval, Export, Play, Probe
-from ogspr.commands.video import VideoFile, filming
+from ogspr.commands.video import VideoFile, recording_video
 from ogspr.device import prepared_device
 from ogspr.envs import EnvOptions, ResilientEnvironment, launch, trusted_task
 from ogspr.errors import UserError, require_positive
@@ -68,16 +68,16 @@ def evaluate(wanted: Eval, console: Console) -> Evaluation:
 
 
 def play(wanted: Play, console: Console) -> Path:
-    """Films whole episodes: one after the other, or side by side as tiles of one picture.
+    """Records full episodes: one after the other, or side by side as tiles of one image.
 
-    Only a film that `out` names is replaced: who names none did not ask for the loss of one.
+    Only a video that `out` names is replaced: without it, no existing video may be lost.
     """
     require_positive(episodes=wanted.episodes)
     source = open_source(wanted.path, wanted)
     video = wanted.out if wanted.out is not None else _default_video(wanted)
     VideoFile.check(video)
     console.print(source.text)
-    with filming(video, beside_others=wanted.out is None) as recorder:
+    with recording_video(video, keep_existing=wanted.out is None) as recorder:
         scores = _film(source, wanted, recorder)
     console.print(f"scores      {', '.join(f'{score:.1f}' for score in scores)}")
     console.print(f"written     {recorder.path}")
@@ -118,7 +118,7 @@ def _evaluation(source: Source, wanted: Eval) -> Evaluation:
 
 
 def _film(source: Source, wanted: Play, recorder: VideoFile) -> list[float]:
-    """Episodes with a seed of their own each: one after the other, or as tiles of one picture.
+    """Episodes with their own seeds: one after the other, or as tiles of one image.
 
     In a grid, an episode that is over stands still until the last one is.
     """

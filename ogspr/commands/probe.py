@@ -22,8 +22,8 @@ from ogspr.envs import ResilientEnvironment, launch
 from ogspr.errors import UserError, require_positive
 from ogspr.probe.probing import FEWEST_EPISODES, HeadTraining, Loss, encoded, probe_all
 from ogspr.probe.recording import Recording, Stage, learned_representation
-from ogspr.probe.results import ProbeRow, Summary, draw, summarise, write_rows
-from ogspr.records.files import check_csv
+from ogspr.probe.results import ProbeRow, Summary, draw, figure_paths, summarise, write_rows
+from ogspr.records.files import check_csv, check_writable
 from ogspr.records.settings_io import differences, plain
 from ogspr.training.graph import set_matrix_precision
 from ogspr.training.options import Execution
@@ -68,12 +68,14 @@ def probe(wanted: Probe, console: Console) -> list[ProbeRow]:
     opened = [open_run(path, warn) for path in folders]
     playing = [folder for path in wanted.collectors for folder in _runs_in(path, warn)] or folders
     known = dict.fromkeys(path for path in (*folders, *playing) if path.is_dir())
-    # Every change is in the name: a report may find it beside the names of other probes.
+    # Every change is in the name: a report may find it next to the names of other probes.
     names = method_names([read_settings(path) for path in known], most_named=_ALL)
     players = [_collector(path, wanted, names) for path in playing]
     _check_alike(opened, players, names)
     if (out := wanted.out) is not None:
         check_csv(out)
+        for path in figure_paths(out):
+            check_writable(path)
     training = HeadTraining(wanted.updates, wanted.batch_size)
     rows: list[ProbeRow] = []
     with (
@@ -138,7 +140,7 @@ class _Study:
         if len(recordings) < FEWEST_EPISODES:
             raise UserError(
                 f"{collector}: the simulator failed at once in {episodes - len(recordings)} of "
-                f"{episodes} episodes, which leaves too few; play more."
+                f"{episodes} episodes, which leaves too few; use more episodes."
             )
         steps = sum(len(recording) for recording in recordings)
         score = fmean(recording.score for recording in recordings)
@@ -203,10 +205,10 @@ def _groups(
 ) -> list[tuple[list[SavedRun], list[Collector]]]:
     """Runs that are probed with the same collectors: those of their seed, or all where there is none."""
     groups: dict[tuple[int, ...], list[SavedRun]] = {}
-    everybody = range(len(collectors))
+    everyone = range(len(collectors))
     for run in runs:
-        own = [place for place in everybody if collectors[place].seed == run.config.seed]
-        groups.setdefault(tuple(own or everybody), []).append(run)
+        own = [place for place in everyone if collectors[place].seed == run.config.seed]
+        groups.setdefault(tuple(own or everyone), []).append(run)
     return [(members, [collectors[place] for place in places]) for places, members in groups.items()]
 
 
@@ -225,7 +227,7 @@ def _check_alike(
         if theirs != options:
             changes = "; ".join(differences(plain(options), plain(theirs)))
             raise UserError(
-                f"{other} was shown its task differently than {first}: {changes}; probe them apart."
+                f"{other} saw its task differently from {first}: {changes}; probe them separately."
             )
     _refuse_twins([(f"{names[run.path]}, seed {run.config.seed}", run.path) for run in runs])
     _refuse_twins([(str(each), each.source.path) for each in collectors])
@@ -235,7 +237,7 @@ def _refuse_twins(named: Sequence[tuple[str, Path]]) -> None:
     seen: dict[str, Path] = {}
     for name, path in named:
         if name in seen:
-            raise UserError(f"{seen[name]} and {path} are both {name}; give one run of each method and seed.")
+            raise UserError(f"{seen[name]} and {path} are both {name}; pass one run of each method and seed.")
         seen[name] = path
 
 

@@ -13,35 +13,39 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from ogspr.agents.methods import SMALL
 from ogspr.commands.declared import Play, Quickstart
 from ogspr.commands.policy import play
 from ogspr.commands.train import DEFAULT_PRESET, TrainCommand, run_folders, train
 from ogspr.commands.video import VideoFile
 from ogspr.errors import UserError
+from ogspr.records.files import check_default_place
 from ogspr.records.run import RunFolder
 from ogspr.records.tables import curve, mean_scores, read_rows
-from ogspr.training.presets import SMALL, preset_options
+from ogspr.training.presets import preset_options
 from ogspr.training.saved_run import open_run
 
 TASK = "dmc:cartpole-swingup"
 _GPU_STEPS = 30_000
 _FOLDER = Path("runs") / "quickstart"
-_FILM = "quickstart.mp4"  # the same again where `make train` runs again, not one more
+_VIDEO = "quickstart.mp4"  # the same again where `make train` runs again, not one more
 
 
 def quickstart(wanted: Quickstart, console: Console) -> None:
-    """Trains the embedded default, then shows the curve and a film of the policy, and says what to type next.
+    """Trains the embedded default, then shows the curve and a video of the policy, and what to type next.
 
     Of a run that is finished it shows what is there.
     """
-    VideoFile.check(Path(_FILM))  # before the work, not after it
+    VideoFile.check(Path(_VIDEO))  # before the work, not after it
     command = _command(wanted.out)
     (path,) = run_folders(command)
+    if wanted.out is None:
+        check_default_place(path, f"--out {_FOLDER}")
     folder = RunFolder(path)
     finished = _is_finished(folder, command)
     if finished:
-        console.print(f"{path} is finished: it has made its {command.options.agent_steps} agent steps")
-        console.print("to train anew, remove that folder, or name another: ogspr quickstart --out FOLDER")
+        console.print(f"{path} is complete ({command.options.agent_steps} agent steps)")
+        console.print("to train again, remove that folder, or choose another: ogspr quickstart --out FOLDER")
     else:
         _announce(command, console)
         train(command, console)
@@ -49,11 +53,11 @@ def quickstart(wanted: Quickstart, console: Console) -> None:
     for line in learning_curve(folder, command.options.agent.random_steps):
         console.print(line)
     console.print()
-    film = folder.videos / _FILM
-    if finished and film.exists():
-        console.print(f"film        {film}")
+    video = folder.videos / _VIDEO
+    if finished and video.exists():
+        console.print(f"video       {video}")
     else:
-        play(Play(path=path, episodes=4, grid=True, out=film), console)
+        play(Play(path=path, episodes=4, grid=True, out=video), console)
     _say_what_is_next(path, command.preset, console)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.status import Status
 
 from ogspr.commands.declared import Rollout
-from ogspr.commands.video import VideoFile, filming
+from ogspr.commands.video import VideoFile, recording_video
 from ogspr.envs import EnvOptions, SplitStepEnvironment, launch
 from ogspr.errors import require_positive
 from ogspr.records.files import make_folder
@@ -40,7 +40,7 @@ def rollout(wanted: Rollout, console: Console) -> list[Episode]:
             make_folder(out)
             about = manifest(spec, policy="uniform random", episodes=wanted.episodes, seed=seed)
             write_manifest(out, about)
-        recorder = open_files.enter_context(filming(video)) if video is not None else None
+        recorder = open_files.enter_context(recording_video(video)) if video is not None else None
         _print_spec(spec, console)
         with console.status("") as status:  # shown in terminals only
             for episode, seconds in _episodes(env, wanted, recorder, status):
@@ -85,7 +85,7 @@ def _print_spec(spec: EnvSpec, console: Console) -> None:
     console.print("protocol   ", *(f"{key}={value}" for key, value in spec.protocol.items()))
     console.print("versions   ", *(f"{key}={value}" for key, value in spec.versions.items()))
     if spec.renderer:
-        console.print(f"drawn by    {spec.renderer}")
+        console.print(f"rendered by {spec.renderer}")
 
 
 def _print_episode(number: int, episode: Episode, seconds: float, console: Console) -> None:

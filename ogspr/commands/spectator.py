@@ -1,4 +1,4 @@
-"""What `ogspr train` shows of a session while it goes on, and what callbacks of a program hear of it."""
+"""What `ogspr train` shows during a session, and calls of the user's callbacks."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Spectator(Listener):
 
 
 class Announcer(Spectator):
-    """A spectator that passes everything on to callbacks, too.
+    """A spectator that also calls the user's callbacks.
 
-    After one has raised something none is called again, and everything is saved, as if somebody had asked for
-    the end. `error` is what was raised.
+    After one has raised an exception none is called again, and everything is saved, as if a stop had been
+    requested. `error` is the exception.
     """
 
     def __init__(
         self, display: Display, request: Request, callbacks: Sequence[Callback], stop: StopRequest
     ) -> None:
         super().__init__(display, request)
-        self.runs: Sequence[Run] = ()  # all of them, once training has begun
+        self.runs: Sequence[Run] = ()  # all of them, once training has started
         self.error: Exception | None = None
         self._callbacks = callbacks
         self._stop = stop

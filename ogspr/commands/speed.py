@@ -20,6 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from ogspr.agents.agent import make_policy
+from ogspr.agents.methods import SMALL
 from ogspr.agents.protocol import Policy
 from ogspr.commands.declared import Doctor
 from ogspr.commands.train import default_preset
@@ -30,7 +31,7 @@ from ogspr.training.episodes import EpisodeSlot
 from ogspr.training.graph import make_accelerator
 from ogspr.training.learner import Learner, LearnerSettings, make_learners
 from ogspr.training.options import TrainOptions, default_execution
-from ogspr.training.presets import SMALL, preset_options
+from ogspr.training.presets import preset_options
 
 _TASK = "dmc:cheetah-run"
 _SECONDS = 8.0  # for each of the measurements

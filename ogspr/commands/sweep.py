@@ -323,8 +323,8 @@ def _summary(
     longest = max((found[state.unit].hours for state in states if not state.finished), default=0.0)
     sources = Counter(needs.source for needs in found.values())
     lines = [
-        f"{grid.source}: {plural(len(states), 'unit')}, {plural(runs, 'run')}, in {grid.out}; "
-        f"{done} units are done",
+        f"{grid.source}: {plural(len(states), 'unit')}, {plural(runs, 'run')}, in {grid.out}",
+        f"done        {plural(done, 'unit')}",
         f"GPU hours   {left:.1f} left of {all_hours:.1f}",
         f"time        about {max(left / plan.gpus, longest):.1f} hours on {plural(plan.gpus, 'GPU')}",
         "speed       " + "; ".join(f"{source} ({count} units)" for source, count in sources.most_common()),

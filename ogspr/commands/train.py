@@ -5,25 +5,27 @@ Torch is imported when all words are known to be right: help and mistakes need n
 
 from __future__ import annotations
 
-import inspect
+import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import tyro
 from rich.console import Console
 
-from ogspr.agents.methods import MethodEntry, check_revision, method_named
+from ogspr.agents.methods import MethodEntry, all_preset_names, check_revision, method_named
 from ogspr.callbacks import Callback, StopTraining
 from ogspr.envs import check_task, is_own_code, trusted_task
-from ogspr.envs.trust import current_folder_ignored, hidden, import_named
-from ogspr.errors import RunsFailed, UserError, unknown
+from ogspr.envs.trust import current_folder_ignored
+from ogspr.errors import RunsFailed, UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
+from ogspr.records.files import check_default_place
 from ogspr.records.run import RunFolder, read_json
 from ogspr.records.settings_io import changed
 from ogspr.training.options import TrainOptions
+from ogspr.training.own_method import own_method
 from ogspr.training.presets import preset_options
 from ogspr.training.saved_run import read_config
 from ogspr.training.signals import Stopped, StopRequest
@@ -36,77 +38,46 @@ OwnMethod: TypeAlias = Annotated[
     str | None,
     tyro.conf.arg(
         metavar="MODULE:NAME",
-        help="A method that is code of your own: an ogspr.MethodEntry, or a function that returns one.",
+        help="Your own method: an ogspr.MethodEntry, or a function that returns one.",
     ),
 ]
 """An option of every command that reads configurations of methods; `ogspr.cli` registers what it names."""
 
-
-def own_method(name: str) -> MethodEntry:
-    """What `--method` names, imported; a UserError if that is no method."""
-    module_name, _, attribute = name.partition(":")
-    file = PurePath(module_name)
-    if file.suffix == ".py":
-        module_name = ".".join(file.with_suffix("").parts)
-        raise UserError(f"--method {name}: name the module, not its file: {module_name}:NAME.")
-    if not module_name or not attribute:
-        raise UserError(f"--method expects MODULE:NAME, got '{name}'.")
-    module = import_named(module_name)
-    if module is None:
-        hint = hidden(module_name) or "It is looked for in this folder and on Python's path."
-        raise UserError(f"--method {name}: there is no module {module_name}. {hint}")
-    if not hasattr(module, attribute):
-        known = [key for key, value in vars(module).items() if isinstance(value, MethodEntry)]
-        raise unknown(f"method in {module_name}", attribute, known, hint=hidden(module_name))
-    found = getattr(module, attribute)
-    entry = found() if _needs_no_arguments(found) else found
-    if not isinstance(entry, MethodEntry):
-        kind = entry.__name__ if isinstance(entry, type) else f"a {type(entry).__name__}"
-        raise UserError(
-            f"--method {name} is {kind}; expected an ogspr.MethodEntry, or a function that returns one."
-        )
-    return entry
-
-
-def _needs_no_arguments(found: Any) -> bool:
-    if not callable(found) or isinstance(found, type):
-        return False
-    try:
-        inspect.signature(found).bind()
-    except (TypeError, ValueError):
-        return False
-    return True
-
+Method: TypeAlias = MethodEntry | str | None
+"""A method that is code of a user's own, or how `--method` names it; None: one of those there are."""
 
 ConfigT = TypeVar("ConfigT")
 DEFAULT_PRESET = "ogspr"
 
 
+def _presets_there_are(default: str) -> str:
+    """For the help: known when it is asked for, because `--method` adds some."""
+    return f"(default: {default}; there are: {', '.join(all_preset_names())})"
+
+
 @dataclass(frozen=True)
 class TrainCommand(Generic[ConfigT]):
-    """Train an agent: one command starts a run, the same one goes on with it."""
+    """Train an agent: one command starts a run, the same command resumes it."""
 
     options: Annotated[TrainOptions[ConfigT], tyro.conf.arg(name="")]
-    """Everything that decides how the run goes."""
+    """All settings of the run."""
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = ""
     """dmc:<domain>-<task>, atari:<Game>, gym:<id> or module.path:factory; `ogspr tasks` lists them."""
-    preset: str = DEFAULT_PRESET
-    """Where all other options start from: ogspr, mrq, drqv2, small, which suits a CPU, or a variant of ogspr.
-    Those are as-written, ogspr-op, ogspr-sp, ogspr-svp, shared-adapter, no-adapter, adapter2-only and
-    anonmethod."""
+    preset: Annotated[str, tyro.conf.arg(help_behavior_hint=_presets_there_are)] = DEFAULT_PRESET
+    """Where all other options start from: a method, a variant of one, or small, which suits a CPU."""
     method: OwnMethod = None
     seeds: tuple[int, ...] = (0,)
-    """One run for each, side by side on one device."""
+    """One run for each seed, side by side on one device."""
     out: Path | None = None
-    """Folder for the runs, seed-<seed> below it; if left out, runs/<task>/<preset>."""
+    """Folder for the runs, seed-<seed> below it. Default: runs/<task>/<preset>."""
     resume: Path | None = None
-    """Go on with the run in this folder. The same command again does so, too."""
+    """Resume the run in this folder. Repeating the command that started it does the same."""
     config: Path | None = None
     """A TOML or JSON file with options, named as here (agent.discount = 0.98); options given here win."""
     allow_changes: bool = False
-    """Go on with a run although options that decide its results differ from those it began with."""
+    """Resume a run although options that affect its results differ from those it was started with."""
     quiet: bool = False
-    """Say only what goes wrong."""
+    """Print only warnings and errors."""
 
     def run(self, console: Console) -> int:
         train(self, console)
@@ -114,7 +85,7 @@ class TrainCommand(Generic[ConfigT]):
 
 
 def defaults(
-    task: str, preset: str | None, config: Path | None, resume: Path | None, method: str | None = None
+    task: str, preset: str | None, config: Path | None, resume: Path | None, method: Method = None
 ) -> TrainCommand[Any]:
     """What holds where the command line says nothing: of a run, or of a preset and a file.
 
@@ -122,7 +93,7 @@ def defaults(
     """
     if resume is not None:
         if config is not None:
-            raise UserError("--resume goes on with the settings of the run; leave --config out.")
+            raise UserError("--resume uses the settings of the run; omit --config.")
         return _of_run(resume)
     given = _settings_file(config) if config is not None else _SettingsFile()
     name = preset or given.preset or default_preset(method)
@@ -131,9 +102,11 @@ def defaults(
     return TrainCommand(options, task=task, preset=name, seeds=given.seeds, config=config)
 
 
-def default_preset(method: str | None) -> str:
+def default_preset(method: Method) -> str:
     """Who names a method of their own and no preset means that method."""
-    return own_method(method).presets[0] if method is not None else DEFAULT_PRESET
+    if method is None:
+        return DEFAULT_PRESET
+    return (own_method(method) if isinstance(method, str) else method).presets[0]
 
 
 def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
@@ -148,7 +121,7 @@ def with_task(command: TrainCommand[Any], default: str) -> TrainCommand[Any]:
 
 
 def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Callback] = ()) -> Sequence[Run]:
-    """Trains to the end, or until somebody stops it; the runs as they ended."""
+    """Trains to the end, or until it is stopped; the runs as they ended."""
     _check(command)
     from ogspr.commands.spectator import Announcer
     from ogspr.training.run import Request
@@ -195,7 +168,7 @@ def train(command: TrainCommand[Any], console: Console, callbacks: Sequence[Call
 
 
 def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
-    """Where numbers will go because a file says so, which may be somebody else's."""
+    """Where metrics will be sent because a file says so, which may be from someone else."""
     file = command.resume or command.config
     if file is None:
         return
@@ -204,7 +177,7 @@ def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
         project = getattr(command.options.keep, option)
         if project is not None and project == getattr(said, option):
             yield (
-                f"the numbers of this run go to the project {project!r} of {service}, "
+                f"the metrics of this run are sent to the project {project!r} of {service}, "
                 f"because {file} says so; --keep.{option} None prevents that."
             )
 
@@ -212,17 +185,20 @@ def _services_of_file(command: TrainCommand[Any]) -> Iterator[str]:
 def _check(command: TrainCommand[Any]) -> None:
     """Refuses what can be seen to be wrong from the words alone."""
     if not command.task:
-        raise UserError("which task? for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
+        raise UserError("no task given; for example: ogspr train dmc:walker-walk; `ogspr tasks` lists them.")
     check_task(command.task, command.options.env)
     if not command.seeds or len(set(command.seeds)) != len(command.seeds):
         given = ", ".join(map(str, command.seeds)) or "none"
         raise UserError(f"--seeds needs one or more distinct integers, got {given}.")
     if command.resume is not None and (len(command.seeds) > 1 or command.out is not None):
-        raise UserError("--resume goes on with one run, in its folder; leave --seeds and --out out.")
+        raise UserError("--resume continues one run, in its folder; omit --seeds and --out.")
+    if command.resume is None and command.out is None:
+        for folder in run_folders(command):
+            check_default_place(folder, f"--out {shlex.quote(str(folder.parent))}")
 
 
 def run_folders(command: TrainCommand[Any]) -> list[Path]:
-    """One for each seed: the one to go on with, or runs/<task>/<preset>/seed-<seed>."""
+    """One for each seed: the one to resume, or runs/<task>/<preset>/seed-<seed>."""
     if command.resume is not None:
         return [command.resume]
     place = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in command.task)
@@ -231,12 +207,12 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
 
 
 def _how_to_go_on(command: TrainCommand[Any]) -> str:
-    begun = [path for path in run_folders(command) if RunFolder(path).exists]
-    if not begun:
-        return "nothing had begun yet."
+    started = [path for path in run_folders(command) if RunFolder(path).exists]
+    if not started:
+        return "nothing had been started yet."
     own_code = (f" {command.task}" if is_own_code(command.task) else "") + _method_words(command)
-    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in begun)
-    return f"everything is saved. The same command goes on from here, or:\n{commands}"
+    commands = "\n".join(f"    ogspr train{own_code} --resume {path}" for path in started)
+    return f"everything is saved. The same command resumes from here, or:\n{commands}"
 
 
 def _method_words(command: TrainCommand[Any]) -> str:
@@ -262,7 +238,7 @@ def _of_run(path: Path) -> TrainCommand[Any]:
 
 @dataclass(frozen=True)
 class _SettingsFile:
-    """What a settings file may hold beside options."""
+    """What a settings file may hold besides options."""
 
     task: str = ""
     preset: str = ""

@@ -28,16 +28,16 @@ _FORMATS = (".mp4", ".gif")
 
 
 @contextlib.contextmanager
-def filming(path: Path, *, beside_others: bool = False) -> Iterator[VideoFile]:
+def recording_video(path: Path, *, keep_existing: bool = False) -> Iterator[VideoFile]:
     """A video that has its name when all is in it; whatever had that name before lives until then.
 
-    `beside_others`: nothing is replaced. It gets the first number that no film has; its `path` says which.
+    `keep_existing`: nothing is replaced. It gets the first unused number; its `path` says which.
     """
     VideoFile.check(path)
     if (run := RunFolder(path.parent.parent)).exists and path.parent == run.videos:
         make_inner_folder(run.videos)
     check_writable(path)  # the writer opens it late, and then says less
-    # A name of its own, because others may be filming to the same place; its end decides the format.
+    # A unique name, because others may be recording to the same path; its suffix decides the format.
     unfinished = unfinished_name(path, path.suffix)
     with cleanup_on_error(unfinished):
         with user_io_errors(unfinished):
@@ -45,12 +45,12 @@ def filming(path: Path, *, beside_others: bool = False) -> Iterator[VideoFile]:
         with contextlib.closing(VideoFile(unfinished)) as video:
             yield video
         with user_io_errors(path):
-            video.path = _claimed(path) if beside_others else path
+            video.path = _claimed(path) if keep_existing else path
             unfinished.replace(video.path)
 
 
 def _claimed(path: Path) -> Path:
-    """`path`, or the same name with the first number that no file has: as an empty file, nobody else's."""
+    """`path`, or the same name with the first unused number: as an empty file, which reserves the name."""
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     for name in itertools.chain([path], numbered):
         with contextlib.suppress(FileExistsError):

@@ -33,10 +33,10 @@ class AtariProtocol:
     action_repeat: int
     sticky_actions: float  # probability that the emulator repeats the previous action instead
     full_action_set: bool  # all 18 actions, or only those the game distinguishes
-    noops: int  # at most so many no-op frames before an episode
+    noops: int  # at most this many no-op frames before an episode
     frame_cap: int  # emulator frames after which an episode is truncated
     sign_rewards: bool  # presets: in training; environments: whether this one does. Scores never are.
-    terminal_on_life_loss: bool  # likewise: a learner is told of lost lives, while the game goes on
+    terminal_on_life_loss: bool  # likewise: the learner sees lost lives as terminal, but the game continues
     fire: bool  # FIRE is pressed for one action repeat as a game begins and after a lost life
 
 
@@ -136,7 +136,7 @@ class AtariSource:
         known = ale.getLegalActionSet() if protocol.full_action_set else ale.getMinimalActionSet()
         self._actions = [int(action.value) for action in known]
         self._fires = protocol.fire and _FIRE in self._actions
-        self._fire_due = False  # a life was lost since the last step began
+        self._fire_due = False  # a life was lost since the last step started
         self._lives = 0  # after the last step
         self._image_size = image_size
         height, width = self._ale.getScreenDims()
@@ -172,9 +172,9 @@ class AtariSource:
         return RawStep(frame=self._frame())
 
     def step(self, action: Action) -> RawStep:
-        """The action for its repeat; after a lost life FIRE comes first, for as many frames of its own.
+        """The action for its repeat; after a lost life FIRE comes first, for as many frames.
 
-        Not at the end of the step that lost the life: its picture is what the loss led to. What FIRE earns
+        Not at the end of the step that lost the life: its image is what the loss led to. What FIRE earns
         and takes belongs to this step, and a game may be over before the action's turn.
         """
         buttons = self._fire(self._fire_due) + [self._actions[int(action)]] * self._protocol.action_repeat
@@ -214,8 +214,8 @@ class AtariSource:
         from ale_py import ALEState
 
         saved = cast(dict[str, Any], state)
-        # An emulator that has never run a frame keeps something of its own through a restore: without
-        # this, Qbert and Tetris go on differently in a fresh process.
+        # An emulator that has never run a frame keeps some state through a restore: without
+        # this, Qbert and Tetris continue differently in a fresh process.
         self._ale.act(_NOOP)
         self._ale.restoreSystemState(ALEState(saved["emulator"].tobytes()))
         self._noop_rng.bit_generator.state = saved["noop_rng"]

@@ -18,7 +18,7 @@ def close_at_exit(resource: Closable) -> None:
     """Closes `resource` at interpreter exit, unless it is gone by then. `close` may run twice.
 
     Exit handlers run last-in-first-out, and a resource must go before the library it belongs to:
-    registering anew each time keeps this handler in front of those that libraries registered
+    registering again each time keeps this handler in front of those that libraries registered
     when the resource was made.
     """
     _open.add(resource)

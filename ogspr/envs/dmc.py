@@ -1,6 +1,6 @@
 """DeepMind Control Suite from pixels, and its exact state.
 
-Frames are drawn by `mujoco.Renderer`, which gives the pixels of dm_control's own
+Frames are rendered by `mujoco.Renderer`, which gives the pixels of dm_control's own
 `physics.render` several times faster. Rewards are dm_control's, added over the action repeat.
 """
 

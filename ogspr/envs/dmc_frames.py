@@ -1,4 +1,4 @@
-"""Frames of a dm_control physics, drawn by `mujoco.Renderer`.
+"""Frames of a dm_control physics, rendered by `mujoco.Renderer`.
 
 To be imported once OpenGL is chosen: MuJoCo reads MUJOCO_GL when it is imported, PyOpenGL its own variable.
 """
@@ -21,7 +21,7 @@ class TidyRenderer(mujoco.Renderer):  # type: ignore[misc]  # MuJoCo has no type
     """Frees what is its own.
 
     OpenGL deletes by number, in whichever context is current: closed while another renderer's context is,
-    `mujoco.Renderer` deletes that one's textures and buffers, which goes on with garbage for pictures.
+    `mujoco.Renderer` deletes that one's textures and buffers, whose images are garbage from then on.
     """
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class FrameRenderer:
         # MuJoCo draws the beams of range finders, dm_control does not.
         self._visible.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False
         # Tasks with a new terrain each episode send it to the physics' rendering contexts; without
-        # this dm_control would open its own renderer beside ours and ours would show the old terrain.
+        # this dm_control would open its own renderer next to ours and ours would show the old terrain.
         physics._contexts = _SharedContexts(self._renderer)
 
     def draw(self) -> UInt8Array:
@@ -69,11 +69,11 @@ class FrameRenderer:
 
 
 def _drop_shadow_stencil(context: Any) -> None:
-    """Gives the picture from which shadows are read a format with the same depths and nothing beside them.
+    """Gives the image from which shadows are read a format with the same depths and nothing besides them.
 
     MuJoCo takes one with 8 bits of stencil, because it is known on more systems. Nothing reads the stencil,
-    yet clearing the depths has to keep it, which takes time without a GPU: no other picture that is drawn for
-    a frame is nearly as large. To be called while the context's OpenGL is current.
+    yet clearing the depths has to keep it, which takes time without a GPU: no other image for a frame
+    is nearly as large. To be called while the context's OpenGL is current.
     """
     side = context.shadowSize
     if not side:

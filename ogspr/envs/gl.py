@@ -1,8 +1,8 @@
-"""Which OpenGL draws the MuJoCo pictures: found out once, safely, before MuJoCo is imported.
+"""Which OpenGL renders the MuJoCo images: found out once, safely, before MuJoCo is imported.
 
 MuJoCo and dm_control read MUJOCO_GL when they are imported, and a broken driver may end the whole
 process instead of raising. So every candidate is tried in a subprocess (`gl_probe`), and the first
-that really draws a picture is written to the environment, where this process and its workers find it.
+that really renders an image is written to the environment, where this process and its workers find it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def find(cuda_device: int = 0) -> Backend:
     tried = "; ".join(failures)
     chosen = [f"{name}={os.environ[name]}" for name in _USERS_CHOICES if os.environ.get(name)]
     if chosen:
-        raise UserError(f"{' '.join(chosen)} does not work here ({tried}); unset it to have one chosen.")
+        raise UserError(f"{' '.join(chosen)} does not work here ({tried}); unset it to let ogspr choose one.")
     raise UserError(f"no working OpenGL was found ({tried}). Install one, then try again:\n{INSTALL_HELP}")
 
 
@@ -116,7 +116,7 @@ def _candidates(cuda_device: int) -> Iterator[_Candidate]:
     if wanted in _DISABLED:
         raise UserError(f"MUJOCO_GL={wanted} switches rendering off; unset it to train from pixels.")
     if wanted and wanted not in BACKENDS:
-        raise unknown("GL backend MUJOCO_GL", wanted, BACKENDS, hint="Unset it to have one chosen.")
+        raise unknown("GL backend MUJOCO_GL", wanted, BACKENDS, hint="Unset it to let ogspr choose one.")
     for name in (wanted,) if wanted else BACKENDS:
         if name == "egl":
             yield from (_Candidate("egl", device) for device in _egl_devices(cuda_device))
@@ -132,7 +132,7 @@ def _egl_devices(cuda_device: int) -> Sequence[int | None]:
     chosen = os.environ.get("MUJOCO_EGL_DEVICE_ID")
     if chosen is not None:
         if not chosen.isdigit():
-            raise UserError(f"MUJOCO_EGL_DEVICE_ID must be a number from 0 on, got '{chosen}'.")
+            raise UserError(f"MUJOCO_EGL_DEVICE_ID must be an integer of at least 0, got '{chosen}'.")
         return [int(chosen)]
     answer, _ = _run_probe(["list"], {"PYOPENGL_PLATFORM": "egl"})
     devices: list[dict[str, Any]] = answer["devices"] if answer else []

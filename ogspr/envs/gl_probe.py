@@ -46,7 +46,7 @@ def list_devices() -> dict[str, Any]:
 
 
 def draw() -> dict[str, Any]:
-    """The name of what draws; fails where the picture does not show the scene."""
+    """The name of the renderer; fails where the image does not show the scene."""
     import mujoco
 
     model = mujoco.MjModel.from_xml_string(_SCENE)
@@ -57,7 +57,7 @@ def draw() -> dict[str, Any]:
         renderer.update_scene(data, camera=0)
         red, green = renderer.render()[_SIZE // 2, _SIZE // 2, :2].astype(int)
         if red - green < 50:
-            raise RuntimeError("draws a wrong picture")
+            raise RuntimeError("renders a wrong image")
         return {"renderer": _gl_string()}
 
 

@@ -1,8 +1,9 @@
-"""Any Gymnasium environment that shows pictures: its own observation, or what it renders."""
+"""Any Gymnasium environment that shows images: its own observation, or what it renders."""
 
 from __future__ import annotations
 
 import importlib
+import logging
 import zlib
 from collections.abc import Callable
 from importlib.metadata import version
@@ -52,6 +53,8 @@ def make_source(env_id: str, seed: int, options: EnvOptions) -> GymnasiumSource:
     except ModuleNotFoundError as error:
         raise UserError(f"gym:{env_id}: the module {error.name} is not installed.") from None
     backend = gl.activate() if "mujoco" in str(registered.entry_point) else None
+    if backend is not None:
+        _show_mujoco_warnings()
     return GymnasiumSource(f"gym:{env_id}", _make_rendering(env_id), seed, options, backend)
 
 
@@ -59,10 +62,17 @@ def _import(module: str, env_id: str) -> None:
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         raise UserError(
-            f"gym:{env_id}: '{module}' is no module; expected gym:<id> or gym:<module.path>:<id>."
+            f"gym:{env_id}: '{module}' is not a module; expected gym:<id> or gym:<module.path>:<id>."
         )
     trust(parts[0])
     importlib.import_module(module)
+
+
+def _show_mujoco_warnings() -> None:
+    """Else MuJoCo appends them to MUJOCO_LOG.TXT in the current folder, which may be a link there."""
+    import mujoco
+
+    mujoco.set_mju_user_warning(lambda message: logging.getLogger("mujoco").warning("MuJoCo: %s", message))
 
 
 def _make_rendering(env_id: str) -> Any:
@@ -85,7 +95,7 @@ class GymnasiumSource:
 
     Gymnasium has no notion of saving an environment's state. Every episode here starts with a seed of
     its own, so the state is that seed and the actions since; restoring plays them again and checks
-    that the same pictures and rewards come out.
+    that the same images and rewards come out.
     """
 
     def __init__(
@@ -170,9 +180,9 @@ class GymnasiumSource:
             self.step(np.asarray(action))
         if self._checksum != saved["checksum"]:
             raise SnapshotError(
-                f"{self.spec.name} does not repeat itself: the same seed and actions led to other "
-                "pictures or rewards, so its state cannot be restored. "
-                "Let it draw all its randomness from self.np_random."
+                f"{self.spec.name} is not deterministic: the same seed and actions led to other "
+                "images or rewards, so its state cannot be restored. "
+                "Take all of its randomness from self.np_random."
             )
 
     def close(self) -> None:
@@ -198,7 +208,7 @@ class GymnasiumSource:
             observation, _ = self._env.reset(seed=self._episode_seed(0))
             return self._resized(observation)
         except (DependencyNotInstalled, ImportError) as error:
-            raise UserError(f"{self._name} cannot be drawn: {' '.join(str(error).split())}") from None
+            raise UserError(f"{self._name} cannot be rendered: {' '.join(str(error).split())}") from None
 
     def _episode_seed(self, episode: int) -> int:
         words = np.random.SeedSequence(self._seed, spawn_key=(episode,)).generate_state(1)
@@ -242,7 +252,7 @@ def _action_conversion(name: str, space: Any) -> tuple[Callable[[Action], Any], 
 
 
 def _picture_reader(name: str, env: Any) -> Callable[[Any], npt.NDArray[Any]]:
-    """From an observation to an (H, W) or (H, W, 3) picture."""
+    """From an observation to an (H, W) or (H, W, 3) image."""
     from gymnasium import spaces
 
     space = env.observation_space
@@ -253,14 +263,14 @@ def _picture_reader(name: str, env: Any) -> Callable[[Any], npt.NDArray[Any]]:
     if env.render_mode == "rgb_array":
         return lambda _observation: np.asarray(env.render())
     raise UserError(
-        f"{name}: observation space {space} is no picture and the environment does not render one; "
+        f"{name}: observation space {space} is not an image and the environment does not render one; "
         'expected a uint8 Box (height, width) or (height, width, 1 or 3), or render_mode="rgb_array".'
     )
 
 
 def _declared(name: str, picture: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if picture.shape != shape:
-        raise UserError(f"{name} returned a picture of shape {picture.shape}; its space says {shape}.")
+        raise UserError(f"{name} returned an image of shape {picture.shape}; its space says {shape}.")
     return picture
 
 
@@ -268,7 +278,7 @@ def _checked_picture(name: str, picture: npt.NDArray[Any]) -> UInt8Array:
     """Anything but bytes would be cut down silently: 0.5 to black, 300 to 44."""
     if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
         raise UserError(
-            f"{name} returned a picture of type {picture.dtype} and shape {picture.shape}; "
+            f"{name} returned an image of type {picture.dtype} and shape {picture.shape}; "
             "expected uint8, (height, width) or (height, width, channels)."
         )
     return picture

@@ -55,7 +55,7 @@ class GymView(gymnasium.Env[UInt8Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[UInt8Array, dict[str, Any]]:
-        """A new episode. With a seed, of an environment that begins anew with it."""
+        """A new episode. With a seed, of an environment that starts again with it."""
         super().reset(seed=seed, options=options)
         if seed is not None:
             self._env.close()
@@ -85,7 +85,7 @@ class GymView(gymnasium.Env[UInt8Array, Any]):
         return step.observation
 
 
-make_gym = GymView  # beside `make_env`
+make_gym = GymView  # next to `make_env`
 
 
 def _action_space(actions: ActionSpec) -> spaces.Space[Any]:

@@ -18,23 +18,23 @@ class EnvOptions:
     frame_stack: int | None = None
     """Frames in one observation; None: 3 in colour and 4 in grey."""
     action_repeat: int | None = None
-    """Simulator frames for which an action is held; None: 2 for dmc, 4 for atari, else 1."""
+    """Simulator frames for which each action is repeated; None: 2 for dmc, 4 for atari, else 1."""
     camera: int | None = None
-    """dmc only: the number of the camera; None: 0, for the quadruped 2."""
+    """dmc only: number of the camera; None: 0, for the quadruped 2."""
     shadows: bool | None = None
-    """dmc only: whether shadows are drawn; None: they are. Without them a CPU draws 2 to 5 times as fast.
-    Scores are then not to be compared with published ones."""
+    """dmc only: whether shadows are rendered; None: yes. Without them a CPU renders 2 to 5 times as fast, but
+    scores must not be compared with published ones."""
     atari_protocol: str | None = None
-    """atari only: atari100k, ogspr (the same, with lost lives and FIRE as its authors have them) or
+    """atari only: atari100k, ogspr (the same, with lost lives and FIRE as in its authors' code) or
     machado2018; None: atari100k."""
     noops: int | None = None
-    """atari only: most no-op frames before an episode; None: as the protocol says."""
+    """atari only: largest number of no-op frames before an episode; None: as in the protocol."""
     sign_rewards: bool | None = None
-    """atari only: training sees the signs of rewards; None: it does, if the preset says nothing else."""
+    """atari only: training sees the signs of rewards; None: yes, unless the preset says otherwise."""
     life_loss: bool | None = None
-    """atari only: in training a lost life is terminal while the game goes on; None: as the protocol says."""
+    """atari only: in training a lost life is terminal, but the game continues; None: as in the protocol."""
     fire: bool | None = None
-    """atari only: FIRE is pressed as a game begins and after a lost life; None: as the protocol says."""
+    """atari only: FIRE is pressed when a game starts and after a lost life; None: as in the protocol."""
 
     def __post_init__(self) -> None:
         require_positive(
@@ -53,6 +53,6 @@ class EnvOptions:
             given = getattr(self, option.name) != option.default
             if given and option.name not in usable:
                 raise UserError(
-                    f"the option {option.name.replace('_', '-')} has no meaning for {suite} environments; "
-                    "leave it out."
+                    f"the option {option.name.replace('_', '-')} does not apply to {suite} environments; "
+                    "omit it."
                 )

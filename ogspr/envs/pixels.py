@@ -51,7 +51,7 @@ class PixelEnvironment:
         if self._current is None or self._current.last:
             raise RuntimeError(f"{self.spec.name}: call reset() before the first step of an episode")
         action = self.spec.actions.checked(action)
-        self._current = None  # a step that raises leaves a simulator nobody knows the state of
+        self._current = None  # a step that raises leaves the simulator in an unknown state
         try:
             raw = self._source.step(action)
             if not math.isfinite(raw.reward):
@@ -99,7 +99,7 @@ class PixelEnvironment:
             frames=saved["frames"],
             proprioception=self._proprioception.copy(),
             fault=saved["fault"],
-            lost_life=saved.get("lost_life", False),  # a run of before there was such a thing goes on
+            lost_life=saved.get("lost_life", False),  # an older run, from before this field, can be resumed
         )
         return self._current
 
@@ -150,7 +150,7 @@ def _check_fits(snapshot: Snapshot, spec: EnvSpec) -> None:
         theirs = snapshot.get(key)
         if different := _difference(theirs, ours):
             raise SnapshotError(
-                f"{spec.name}: the snapshot was taken with another {key} ({different}); "
+                f"{spec.name}: the snapshot was taken with a different {key} ({different}); "
                 "restore it with the same task, settings and library versions."
             )
 

@@ -26,7 +26,7 @@ class Environment(Protocol):
     def step(self, action: Action) -> TimeStep: ...
 
     def snapshot(self) -> Snapshot:
-        """The complete state: restored, the environment goes on as if nothing had happened."""
+        """The complete state: once restored, the environment continues as if nothing had happened."""
         ...
 
     def restore(self, snapshot: Snapshot) -> TimeStep:
@@ -38,7 +38,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class SplitStepEnvironment(Environment, Protocol):
-    """An environment whose step can be begun, left to run beside other work, and finished later."""
+    """An environment whose step can be started, run in parallel with other work, and be finished later."""
 
     def begin_step(self, action: Action) -> None: ...
 

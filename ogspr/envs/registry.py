@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
@@ -52,9 +53,9 @@ def make(name: str, *, seed: int, training: bool = False, options: EnvOptions | 
 
 
 def check_task(name: str, options: EnvOptions | None = None) -> None:
-    """A UserError where there is no such environment, as far as that can be seen at once.
+    """A UserError if there is no such environment, as far as that can be checked immediately.
 
-    Nothing is imported, drawn or started for it: a name that is mistyped should cost nobody a wait.
+    Nothing is imported, rendered or started for it: a mistyped name should be reported without a wait.
     """
     suite, rest = _parts(name)
     if suite in _SUITES:
@@ -71,7 +72,7 @@ def launch(
     options: EnvOptions | None = None,
     worker: bool = True,
 ) -> SplitStepEnvironment:
-    """The environment called `name` in a process of its own, or here with the same interface."""
+    """The environment called `name` in a separate process, or in this one with the same interface."""
     check_task(name, options)
     build = partial(make, name, seed=seed, training=training, options=options)
     if not worker:
@@ -95,10 +96,12 @@ def trusted_task(task: str, given: str | None, source: object, how: str) -> str:
         source: Who would run it, in words.
         how: How to name it, with {} for the task.
     """
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in task)
     if given is not None and given != task:
-        raise UserError(f"{source} is of the task {task}, not {given}.")
+        raise UserError(f"{source} belongs to the task {shown}, not to {given}.")
     if is_own_code(task) and given is None:
-        raise UserError(f"{source} would run the code {task}; if you trust it, say so: {how.format(task)}")
+        command = how.format(shlex.quote(shown))  # to be copied: a file must not put words of its own in it
+        raise UserError(f"{source} would run the code {shown}; if you trust it, add: {command}")
     return task
 
 
@@ -107,7 +110,7 @@ def _parts(name: str) -> tuple[str, str]:
     suite, _, rest = name.partition(":")
     if not suite or not rest:
         raise UserError(
-            f"'{name}' is no environment name; expected dmc:<domain>-<task>, atari:<Game>, gym:<id> "
+            f"'{name}' is not an environment name; expected dmc:<domain>-<task>, atari:<Game>, gym:<id> "
             f"or module.path:factory, for example {_with_suite(name)}."
         )
     return suite, rest
@@ -150,9 +153,9 @@ def _unknown_module(name: str) -> UserError:
     if "/" not in name and (elsewhere := hidden(name)):
         hint = elsewhere
     elif file.suffix == ".py":
-        hint = f"A file of your own goes by its module: {'.'.join(file.with_suffix('').parts)}:factory."
+        hint = f"Name a file of your own by its module: {'.'.join(file.with_suffix('').parts)}:factory."
     else:
-        hint = "Own factories are module.path:factory, looked for in this folder and on Python's path."
+        hint = "Your own factories are module.path:factory, searched for in this folder and on Python's path."
     return unknown("suite or module", name, _SUITES, hint=hint)
 
 

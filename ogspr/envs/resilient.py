@@ -17,18 +17,18 @@ _MOST_DEATHS = 3  # in one episode: a worker that dies again and again has a rea
 
 
 class InexactState(WorkerDied):
-    """The state of a dead worker could not be built anew."""
+    """The state of a dead worker could not be rebuilt."""
 
 
 class ResilientEnvironment:
-    """Keeps what is needed to build the same state anew: the start of the episode, and the actions since.
+    """Keeps what is needed to rebuild the same state: the start of the episode, and the actions since.
 
     A worker that died is replaced, and the new one is brought to where the old one was. If it does not arrive
-    at the same picture, the death is passed on: an inexact state is worse than a run that stops.
+    at the same image, the death is passed on: an inexact state is worse than a run that stops.
 
     Args:
         launch: Starts a worker; the same one every time.
-        report: Told about every worker that was replaced.
+        report: Called with every worker that was replaced.
     """
 
     def __init__(self, launch: Callable[[], SplitStepEnvironment], report: Callable[[str], None]) -> None:
@@ -119,7 +119,7 @@ class ResilientEnvironment:
             step = self._env.step(action)
         if not _same(step, self._last):
             name = self._env.spec.name
-            raise InexactState(f"{name}: the worker died, and a new one did not arrive at its state.")
+            raise InexactState(f"{name}: the worker died, and a new one did not reach its state.")
 
 
 def _same(step: TimeStep | None, other: TimeStep | None) -> bool:

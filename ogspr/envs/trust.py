@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
@@ -60,24 +60,70 @@ def refuse_ignored_environment() -> None:
     if sys.flags.ignore_environment and not sys.flags.safe_path:
         raise UserError(
             "Python was started with -E, so its processes would run modules of the current folder; "
-            "add -P, or leave -E out."
+            "add -P, or omit -E."
         )
 
 
-def trust(package: str) -> None:
-    """Makes importable what a user has named: where it is not installed, the current folder is looked in.
+class NamedModules:
+    """Finds in one folder the packages that a user has named, and what these import from there.
 
-    That folder comes last, so that nothing in it takes the place of what is installed.
+    It is asked after all other finders, so that nothing in the folder takes the place of what is installed.
+    An entry of `sys.path` would be more: packages plug themselves in from there, and libraries that look for
+    optional modules find them.
     """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._named: set[str] = set()
+
+    def name(self, package: str) -> None:
+        self._named.add(package)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As `importlib` asks for it; modules inside of packages are found without this."""
+        if path is not None or not (name in self._named or self._asked_by_them()):
+            return None
+        spec = PathFinder.find_spec(name, [self.folder])
+        if spec is not None:
+            self.name(name)
+        return spec
+
+    def _asked_by_them(self) -> bool:
+        """Whether a module that was found here imports it, or Gymnasium makes what such a one registered."""
+        importer = _importer()
+        return importer.partition(".")[0] in self._named or importer == _GYMNASIUM_REGISTRY
+
+
+_GYMNASIUM_REGISTRY = "gymnasium.envs.registration"
+
+
+def _importer() -> str:
+    """The module whose code is importing something."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        name = str(frame.f_globals.get("__name__", ""))
+        if name != __name__ and not name.startswith(("importlib", "_frozen_importlib")):
+            return name
+    return ""
+
+
+def trust(package: str) -> None:
+    """Makes importable what a user has named: where it is not installed, the current folder is looked in."""
     first, here = _known_to_python(package), _in_current_folder(package)
-    # Without an origin it is a folder without __init__.py, and one of several perhaps.
-    if first is not None and first.origin is not None and (here is None or here.origin != first.origin):
+    if first is not None and (here is None or _place(here) != _place(first)):
         return
     if os.environ.get(_SAFE_PATH) == _OURS:
         del os.environ[_SAFE_PATH]  # programs that the user's code starts find their modules as usual
     folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)
+    finders = [finder for finder in sys.meta_path if isinstance(finder, NamedModules)]
+    finder = next((finder for finder in finders if finder.folder == folder), None)
+    if finder is None:
+        finder = NamedModules(folder)
+        sys.meta_path.append(finder)
+    finder.name(package)
 
 
 def can_be_found(module: str) -> bool:
@@ -107,9 +153,14 @@ def hidden(module: str) -> str:
     """A sentence where the current folder has such a module and Python finds another one first; else none."""
     package = module.partition(".")[0]
     first, here = _known_to_python(package), _in_current_folder(package)
-    if first is None or here is None or first.origin in (None, here.origin):
+    if first is None or here is None or _place(first) == _place(here):
         return ""
-    return f"The {package} in this folder is hidden by {first.origin}; give it another name."
+    return f"The {package} in this folder is hidden by {_place(first)}; give it another name."
+
+
+def _place(spec: ModuleSpec) -> str:
+    """Its file; of a folder without __init__.py that folder, or the first of several."""
+    return spec.origin or next(iter(spec.submodule_search_locations or ()), spec.name)
 
 
 def _known_to_python(package: str) -> ModuleSpec | None:

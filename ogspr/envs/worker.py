@@ -1,4 +1,4 @@
-"""An environment in a process of its own, and one in this process with the same interface.
+"""An environment in a separate process, and one in this process with the same interface.
 
 Steps go through shared memory and a pair of semaphores; everything rare goes through a pipe. The parent
 never waits for a dead worker, and a worker never outlives its parent.
@@ -38,8 +38,8 @@ _LIVENESS_SECONDS = 0.1  # how soon the death of a worker is noticed
 _AWAKE_SECONDS = 1e-4  # how long a worker stays awake for the next request
 _GRACE_SECONDS = 3.0  # how long a worker may take to close before it is ended
 _FAULT_BYTES = 1024
-_STEP_PENDING = "finish the step that was begun first"
-_NO_STEP = "no step was begun"
+_STEP_PENDING = "finish the step that was started first"
+_NO_STEP = "no step was started"
 
 Fields = dict[str, npt.NDArray[Any]]
 
@@ -93,7 +93,7 @@ class InProcess:
         return self._env.restore(snapshot)
 
     def ask_to_close(self) -> None:
-        """There is nobody else who could do so meanwhile."""
+        """Nothing else could do so in between."""
 
     def close(self) -> None:
         self._env.close()
@@ -164,7 +164,7 @@ class WorkerEnvironment:
         return int(self._fields["answered"]) == int(self._fields["sequence"]) or not self._process.is_alive()
 
     def finish_step(self) -> TimeStep:
-        """The step that was begun; interrupted while it waits, it can be called again."""
+        """The step that was started; if interrupted while it waits, it can be called again."""
         self._check_open()
         if self._spec is None or not self._outstanding(_STEP):
             raise RuntimeError(_NO_STEP)
@@ -216,11 +216,11 @@ class WorkerEnvironment:
     def _release_memory(self) -> None:
         self._fields = {}
         if self._memory is None:
-            self._open_memory_nobody_used()
+            self._open_unused_memory()
         if self._memory is not None:
             self._memory.close()
 
-    def _open_memory_nobody_used(self) -> None:
+    def _open_unused_memory(self) -> None:
         """A worker that was built and never asked for anything still has a named segment to remove."""
         if self._pipe_in_use:
             return
@@ -275,7 +275,7 @@ class WorkerEnvironment:
             raise self._death()
         if self._outstanding(_STEP):
             raise RuntimeError(_STEP_PENDING)
-        if self._outstanding(_CALL):  # it was interrupted: nobody waits for its answer any more
+        if self._outstanding(_CALL):  # it was interrupted: nothing waits for its answer any more
             self._discard_answer()
 
     def _outstanding(self, command: int) -> bool:
@@ -345,7 +345,7 @@ class WorkerEnvironment:
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         message = f"{self._name}: the worker process {self.pid} died ({how})."
         if self._spec is None and code == 1:
-            message += " A script that starts workers needs `if __name__ == '__main__':` around what it does."
+            message += " A script that starts workers needs `if __name__ == '__main__':` around its code."
         return WorkerDied(message)
 
 
@@ -373,7 +373,7 @@ def _layout(spec: EnvSpec) -> np.dtype[Any]:
     fields = [
         ("command", np.uint8),
         ("sequence", np.int64),  # the last request made
-        ("received", np.int64),  # the last request the worker has begun
+        ("received", np.int64),  # the last request that the worker has started
         ("answered", np.int64),  # the last request the worker has done
         ("replied", np.bool_),  # whether its answer is (also) in the pipe
         ("action", spec.actions.dtype, spec.actions.shape),

@@ -30,7 +30,7 @@ def shifted_stacks(frames: Tensor, slots: Tensor, offsets: Tensor, pad: int) -> 
 
 
 def moved_places(length: int, offset: Tensor, pad: int) -> Tensor:
-    """Where each row (or column) of a shifted picture comes from: (N, 1) -> (N, length)."""
+    """Where each row (or column) of a shifted image comes from: (N, 1) -> (N, length)."""
     return (torch.arange(length, device=offset.device) + offset - pad).clamp(0, length - 1)
 
 
@@ -69,7 +69,7 @@ BYTE_CENTRE = 128
 
 
 def first_layer(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """ELU of a 3x3 convolution with stride 2, of pictures: (N, S * C, H, W) -> (N, D, H', W')."""
+    """ELU of a 3x3 convolution with stride 2, of images: (N, S * C, H, W) -> (N, D, H', W')."""
     images = _channels_last_on_cpu(images)
     missing = -images.shape[1] % _CHANNEL_MULTIPLE if images.is_cuda else 0
     widen = (0, 0, 0, 0, 0, missing)
@@ -92,7 +92,7 @@ def first_layer_of_stacks(
         output: Tensor = _fused(frames, slots, offsets, pad, *pixel_range, weight, bias)
         return output
     pictures = _channels_last_on_cpu(shifted_stacks(frames, slots, offsets, pad))
-    # The weights are scaled instead of the pictures: those are far larger, and without a border of zeros
+    # The weights are scaled instead of the images: those are far larger, and without a border of zeros
     # the result is the same.
     scale, shift = _affine(*pixel_range, centre=0)
     return first_layer(pictures.float(), weight * scale, bias + shift * weight.sum((1, 2, 3)))

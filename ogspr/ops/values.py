@@ -97,7 +97,7 @@ _MARGIN = 1e-6  # actions keep this much distance from -1 and 1
 def truncated_normal(mean: Tensor, scale: Tensor, normals: Tensor, limit: float = math.inf) -> Tensor:
     """mean + clip(scale * epsilon, -limit, limit), clamped into (-1, 1): (N, A), (), (N, A) -> (N, A).
 
-    The gradient passes the clamp as if it were not there: a mean beside the border is still told to come
+    The gradient passes the clamp as if it were not there: a mean near the border is still pulled
     back when its noise reaches beyond.
     """
     noisy = mean + (scale * normals).clamp(-limit, limit)

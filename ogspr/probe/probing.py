@@ -53,7 +53,7 @@ class LinearHeads:
         return torch.baddbmm(self.bias, inputs, self.weight)
 
     def errors(self, examples: Sequence[Examples]) -> list[float]:
-        """Mean squared norm of the error of each predictor on examples of its own."""
+        """Mean squared norm of the error of each predictor, on its own examples."""
         return [self._error(place, each) for place, each in enumerate(examples)]
 
     @torch.no_grad()
@@ -80,11 +80,11 @@ def train_heads(
     """One predictor for each of `examples`, which are alike in D and P but not in number.
 
     A batch is drawn as numbers in [0, 1), the same ones for all. So a predictor's batches depend on the seed
-    and on how many examples it has, but not on who is trained beside it; and representations of the same
+    and on how many examples it has, but not on who is trained next to it; and representations of the same
     episodes are compared on the same batches.
 
     Args:
-        report: Told from time to time how many updates are done.
+        report: Called from time to time with the number of finished updates.
     """
     (inputs, targets), device = examples[0], examples[0].inputs.device
     heads = LinearHeads(len(examples), inputs.shape[1], targets.shape[1], device)
@@ -139,14 +139,14 @@ class _Pool:
         return Examples(self._inputs[rows], self._targets[rows])
 
 
-_STILL = 1e-8  # a variance below this is rounding: such a number has no scale of its own
+_STILL = 1e-8  # a variance below this is rounding: such a number has no scale
 
 
 class RunningMoments:
     """Mean and variance of every dimension over all that it was shown, without keeping it.
 
     Batches are merged as in Chan, Golub and LeVeque (1979): exact for any way of cutting up the stream, and
-    sound where the mean is large beside the spread.
+    sound where the mean is large compared to the spread.
     """
 
     def __init__(self, size: int) -> None:
@@ -192,7 +192,7 @@ _SPLIT, _BATCHES = 0, 1  # so that the two share no random numbers
 
 
 class EncodedEpisode(NamedTuple):
-    """One episode of T steps as a representation shows it, beside what it should say."""
+    """One episode of T steps as a representation shows it, next to what it should say."""
 
     h: Tensor  # (T, D)
     z: Tensor  # (T, Z)
@@ -242,7 +242,7 @@ def probe_all(
     What is found for a set does not depend on the others; trained side by side, they take little longer.
 
     Args:
-        report: Told from time to time which fraction of the work is done.
+        report: Called from time to time with the finished fraction of the work.
     """
     tasks = [_tasks(episodes, seed) for episodes in sets]
     alike: dict[tuple[int, int], list[tuple[int, str]]] = {}
@@ -260,10 +260,10 @@ def probe_all(
 
 
 def held_out_episodes(episodes: int, seed: int) -> frozenset[int]:
-    """Which of so many episodes predictors are judged by: a fifth, at least one."""
+    """Which of `episodes` episodes are held out to evaluate predictors: a fifth, at least one."""
     if episodes < FEWEST_EPISODES:
         raise UserError(
-            f"probing needs at least {FEWEST_EPISODES} episodes, to learn from one and be judged by another; "
+            f"probing needs at least {FEWEST_EPISODES} episodes, one to train on and one held out; "
             f"got {episodes}."
         )
     count = max(1, round(_HELD_OUT * episodes))

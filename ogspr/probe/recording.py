@@ -54,7 +54,7 @@ def record(
         policy: Acts for all environments at once, as in evaluation.
         environments: They share the episodes out in turn.
         episodes: How many, at least as many as environments.
-        report: Told after every step how many episodes are over.
+        report: Called after every step with the number of finished episodes.
     """
     tapes = [_Tape(env.spec) for env in environments]
 
@@ -71,7 +71,7 @@ class Stage:
     """Environments on which one policy after the other plays; all find them in the same state.
 
     Args:
-        environments: Fresh ones of a task that has a state beside its pictures, else a UserError.
+        environments: Fresh ones of a task that provides a state besides its images, else a UserError.
     """
 
     def __init__(self, environments: Sequence[SplitStepEnvironment]) -> None:
@@ -79,7 +79,7 @@ class Stage:
         self.spec: EnvSpec = environments[0].spec  # waits until it is built
         if not self.spec.proprioception_size:
             raise UserError(
-                f"{self.spec.name} shows no state beside its pictures, so there is nothing to predict; "
+                f"{self.spec.name} provides no state besides its images, so there is nothing to predict; "
                 "probing works for dmc:<domain>-<task>."
             )
         for env in environments:

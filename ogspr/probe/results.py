@@ -1,4 +1,4 @@
-"""Losses of linear probes as csv, summaries and a figure, beside the paper's numbers."""
+"""Losses of linear probes as csv, summaries and a figure, next to the paper's numbers."""
 
 from __future__ import annotations
 
@@ -126,8 +126,13 @@ _BESIDE = 0.38  # where the paper's mark is, from the middle of a bar
 _LETTERS = 24  # in a line of the name of a method
 
 
+def figure_paths(csv: Path) -> list[Path]:
+    """Where the figure beside a table of losses is drawn."""
+    return [csv.with_suffix(suffix) for suffix in FORMATS]
+
+
 def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
-    """One panel for each loss, a bar for each method; beside the csv file, as PNG and PDF."""
+    """One panel for each loss, a bar for each method; next to the csv file, as PNG and PDF."""
     load_matplotlib()
     from matplotlib.figure import Figure
 
@@ -138,7 +143,7 @@ def draw(summaries: Sequence[Summary], task: str, csv: Path) -> list[Path]:
         chosen = {summary.method: summary for summary in summaries if summary.loss == loss}
         _panel(axes, [chosen[method] for method in methods])
         axes.set_title(TITLES[loss])
-    paths = [csv.with_suffix(suffix) for suffix in FORMATS]
+    paths = figure_paths(csv)
     for path in paths:
         write_figure(figure, path)
     return paths

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from ogspr._version import __version__
@@ -121,14 +122,23 @@ class Checkpoints:
         """
         return self._search(report, self._replay if with_replay else None, "choose another run")
 
-    def put_aside(self, damaged: Sequence[Path]) -> None:
-        """So that they are not counted among those to keep."""
+    def check_writable(self) -> None:
+        """A UserError where no checkpoint could be saved; leaves everything as it is."""
+        for folder in (self._folder, self._replay):
+            if folder.exists():
+                with user_io_errors(folder):
+                    TemporaryFile(dir=folder).close()
+
+    def put_aside(self, damaged: Sequence[Path], report: Callable[[str], None]) -> None:
+        """So that they are not counted among those to keep; one that cannot be renamed does no other harm."""
         for path in damaged:
             aside = path.with_name(f"damaged-{path.name}")
             numbered = (aside.with_name(f"{aside.name}-{number}") for number in itertools.count(2))
             free = next(name for name in itertools.chain([aside], numbered) if not name.exists())
-            with user_io_errors(path):
+            try:
                 path.rename(free)
+            except OSError as error:
+                report(f"checkpoint {path} cannot be moved aside: {error.strerror}")
 
     def _search(self, report: Callable[[str], None], replay: Path | None, advice: str) -> Checkpoint:
         """`replay`: where that must be whole, too; `advice`: what to do where no checkpoint can be used."""
@@ -139,12 +149,12 @@ class Checkpoints:
             try:
                 return replace(_verified(path, replay), damaged=tuple(damaged))
             except _Damaged as damage:
-                report(f"checkpoint {path} cannot be used: {damage}; trying the one before")
+                report(f"checkpoint {path} cannot be used: {damage}; trying the previous one")
                 damaged.append(path)
         where = self._folder
         none_usable = f"none of {len(found)} checkpoints in {where} can be used"
-        tried = none_usable if found else f"no checkpoint is in {where}"
-        raise UserError(f"{tried}; put a whole one back, or {advice}.")
+        tried = none_usable if found else f"there is no checkpoint in {where}"
+        raise UserError(f"{tried}; restore an intact one, or {advice}.")
 
     def _report_missing(self, report: Callable[[str], None]) -> None:
         note = self._folder / _NEWEST
@@ -165,9 +175,9 @@ class Checkpoints:
                 with user_io_errors(path):
                     path.rename(unfinished)
                 remove(unfinished)
-        self._remove_pieces_nobody_needs(kept)
+        self._remove_unused_pieces(kept)
 
-    def _remove_pieces_nobody_needs(self, kept: Sequence[Path]) -> None:
+    def _remove_unused_pieces(self, kept: Sequence[Path]) -> None:
         needed = set()
         for path in kept:
             try:
@@ -215,7 +225,7 @@ def _verified(path: Path, replay: Path | None) -> Checkpoint:
 def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:
     """Names in a manifest never lead out of the folder."""
     if not isinstance(stamp.name, str) or not allowed.fullmatch(stamp.name):
-        raise _Damaged(f"its manifest names {stamp.name!r}, which is no file of a checkpoint")
+        raise _Damaged(f"its manifest names {stamp.name!r}, which is not a checkpoint file")
     path = folder / stamp.name
     try:
         found = stamp_of(path)
@@ -224,7 +234,7 @@ def _check(folder: Path, stamp: FileStamp, allowed: re.Pattern[str]) -> None:
     if found.size != stamp.size:
         raise _Damaged(f"{path} has {found.size} bytes instead of {stamp.size}")
     if found != stamp:
-        raise _Damaged(f"{path} is not what was written (sha256 differs)")
+        raise _Damaged(f"{path} has changed since it was written (sha256 differs)")
 
 
 def _sequence(path: Path) -> int:

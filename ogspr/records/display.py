@@ -1,4 +1,4 @@
-"""How a run is shown while it goes on: a live table in a terminal, plain lines elsewhere."""
+"""The progress of a run: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Console(Console):
 
 
 def is_loss(error: OSError) -> bool:
-    """Whether nobody can read what is printed; else, as on a full disk, printing has only failed."""
+    """Whether the output has no reader any more; otherwise, as on a full disk, printing has only failed."""
     return error.errno in _LOST
 
 
@@ -104,7 +104,7 @@ class FragileDisplay:
 
     Args:
         display: Shown until printing fails.
-        lost: Called when it has failed because nobody can see it any more.
+        lost: Called when it has failed because the output has no reader any more.
     """
 
     def __init__(self, display: Display, lost: Callable[[], object]) -> None:
@@ -139,7 +139,7 @@ class FragileDisplay:
 
     def _complain(self, error: OSError) -> None:
         with contextlib.suppress(OSError):
-            make_console(stderr=True).print(f"warning: cannot print any more ({error}); training goes on.")
+            make_console(stderr=True).print(f"warning: cannot print any more ({error}); training continues.")
 
 
 class QuietDisplay:

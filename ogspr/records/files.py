@@ -1,7 +1,7 @@
-"""Files for a user: written anew and whole, through no link; what goes wrong there is told, not thrown.
+"""Files for a user: written atomically, never through a link; failures become errors for the user.
 
 A place that a user names may lie behind links. What lies in a run or in a report may not be one: it may come
-from somebody else, and writing through it would reach any file of the user.
+from someone else, and writing through it would reach any file of the user.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def user_io_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         kind = CannotWrite if error.errno in _TROUBLE else UserError
-        raise kind(f"cannot write {path}: {reason}; choose another place or free this one.") from None
+        raise kind(f"cannot write {path}: {reason}; choose another path or fix this one.") from None
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ class NewFiles:
     """
 
     def __init__(self) -> None:
-        self._begun: dict[Path, Path] = {}  # the name a file will have, and the one it has until then
+        self._unfinished: dict[Path, Path] = {}  # the name a file will have, and the one it has until then
         self._replaced: list[Path] = []
 
     def __enter__(self) -> NewFiles:
         return self
 
     def begin(self, path: Path) -> Path:
-        """Where to write what `path` shall be: an empty file, whose name nobody could foresee."""
+        """Where to write the content of `path`: an empty file with an unpredictable name."""
         check_file(path)
-        self._begun[path] = unfinished_name(path)
+        self._unfinished[path] = unfinished_name(path)
         with user_io_errors(path):
-            self._begun[path].open("xb").close()
-        return self._begun[path]
+            self._unfinished[path].open("xb").close()
+        return self._unfinished[path]
 
     def instead_of(self, path: Path) -> None:
         """A file that goes when the new ones have their names."""
@@ -88,17 +88,17 @@ class NewFiles:
         """Where anything has failed, nothing is left of any of them."""
         try:
             if kind is None:
-                for path, begun in self._begun.items():
+                for path, unfinished in self._unfinished.items():
                     with user_io_errors(path):
-                        begun.replace(path)
-                for folder in {path.parent for path in self._begun}:
+                        unfinished.replace(path)
+                for folder in {path.parent for path in self._unfinished}:
                     with user_io_errors(folder):
                         fsync_folder(folder)
                 for path in self._replaced:
                     remove(path)
         finally:
-            for begun in self._begun.values():
-                remove(begun)
+            for unfinished in self._unfinished.values():
+                remove(unfinished)
 
 
 def write_atomic(path: Path, data: bytes) -> FileStamp:
@@ -150,7 +150,7 @@ def read_file(path: Path) -> bytes:
 
 def open_to_read(path: Path) -> io.BufferedReader:
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
     return path.open("rb")
 
 
@@ -168,7 +168,7 @@ def check_own(path: Path) -> None:
         if path.lstat().st_nlink > 1:
             raise UserError(
                 f"cannot write {path}: it is the same file as another one (a hard link); "
-                "put a copy in its place."
+                "replace it with a copy."
             )
 
 
@@ -188,7 +188,7 @@ def check_contents(folder: Path, *, deep: bool = False) -> None:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             kind = _kind(path)
             if kind not in (None, "file", "folder"):
-                raise UserError(f"{path} is a {kind}; a run's folder must hold its files itself.")
+                raise UserError(f"{path} is a {kind}; a run's folder must contain its files itself.")
             if deep and kind == "folder":
                 check_contents(path, deep=True)
 
@@ -220,8 +220,18 @@ def make_folder(path: Path) -> None:
 def make_inner_folder(path: Path) -> None:
     """One that belongs to a run or a report: a link to one is refused."""
     if path.is_symlink():
-        raise UserError(f"cannot write to {path}: it is a link; put a folder in its place.")
+        raise UserError(f"cannot write to {path}: it is a link; replace it with a folder.")
     make_folder(path)
+
+
+def check_default_place(path: Path, advice: str) -> None:
+    """Refuses a place below the current folder that lies behind a link, where the user has named no place.
+
+    Who works in a folder of others need not know what is linked there. `advice`: how to name it.
+    """
+    for part in (*reversed(path.parents), path):
+        if part.is_symlink():
+            raise UserError(f"{part} is a link; say {advice} if you mean what it leads to.")
 
 
 def check_writable(path: Path) -> None:

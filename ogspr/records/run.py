@@ -59,7 +59,7 @@ class RunFolder:
         return self.config.exists()
 
     def require(self) -> None:
-        """A UserError where there is no run; names one that lies below."""
+        """A UserError if there is no run; suggests one in a subfolder."""
         if self.exists:
             return
         below = sorted(config.parent for config in self.path.glob("*/config.json"))
@@ -71,12 +71,13 @@ class RunFolder:
         """Whether anything here would be lost with a new start."""
         tables = (self.train_table, self.episode_table, self.evaluation_table)
         later = [path for path in self.checkpoints.glob("*-step-*") if not path.name.endswith("-step-0")]
-        return bool(later) or any(path.exists() and path.stat().st_size > 0 for path in tables)
+        kept = [*later, *self.policies.glob("*.safetensors")]
+        return bool(kept) or any(path.exists() and path.stat().st_size > 0 for path in tables)
 
     def lock(self) -> None:
         """Makes this process the only one that writes here; the system forgets it when the process ends.
 
-        Refuses a folder that could lead this process to write elsewhere, as one from somebody else might.
+        Refuses a folder that could lead this process to write elsewhere, as one from someone else might.
         """
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         with contextlib.ExitStack() as locked:
@@ -89,7 +90,7 @@ class RunFolder:
             self._locked = locked.pop_all()
 
     def unlock(self) -> None:
-        """Lets others write; a folder in which nothing has begun goes again."""
+        """Releases the lock; removes a folder in which nothing was started."""
         self._locked.close()
 
     def clean_up(self) -> None:
@@ -143,7 +144,7 @@ def _holder(file: IO[bytes]) -> str:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """As long as nobody has put anything there."""
+    """If nothing has been put there."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -158,7 +159,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}.") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no named values.")
+        raise UserError(f"{path} is damaged: it contains no named values.")
     return content
 
 
@@ -206,11 +207,11 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def continued_manifest(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Of a run that goes on: it keeps what it began with; each later start is added to `resumed`."""
+    """The manifest of a resumed run: the original one; each later start is added to `resumed`."""
     before = read_json(path) if path.exists() else content
     earlier = before.get("resumed", [])
     if not isinstance(earlier, list):
-        raise UserError(f"{path} is damaged: resumed is {earlier!r}; put the file back.")
+        raise UserError(f"{path} is damaged: resumed is {earlier!r}; restore the file.")
     later = {name: content[name] for name in content if name != "environment"}
     return before | {"resumed": [*earlier, later]}
 

@@ -1,4 +1,4 @@
-"""Where the numbers of a run go beside its csv files: TensorBoard, Weights & Biases, trackio."""
+"""Where the numbers of a run go besides its csv files: TensorBoard, Weights & Biases, trackio."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TensorBoard:
         from tensorboardX.record_writer import RecordWriter
 
         make_inner_folder(self._folder)
-        # A run that goes on tells its story from the beginning.
+        # A resumed run is logged from its beginning.
         for earlier in self._folder.glob(f"*{_SUFFIX}"):
             files.instead_of(earlier)
         self._path = self._folder / f"events.out.tfevents.{time.time_ns()}{_SUFFIX}"

@@ -69,8 +69,8 @@ def check_table(path: Path, size: int) -> None:
     found = path.stat().st_size if path.exists() else 0
     if not 0 <= size <= found:
         raise UserError(
-            f"{path} has {found} bytes where the checkpoint knows of {size}; "
-            "put the file back, or start a new run."
+            f"{path} has {found} bytes, fewer than the {size} of the checkpoint; "
+            "restore the file, or start a new run."
         )
     if path.exists():
         open_to_change(path).close()
@@ -89,7 +89,7 @@ def _columns(path: Path) -> tuple[str, ...]:
         with path.open(encoding="utf-8", newline="") as file:
             return tuple(next(csv.reader(file)))
     except (StopIteration, ValueError, csv.Error):
-        raise UserError(f"{path} is damaged: it begins with no header; put the file back.") from None
+        raise UserError(f"{path} is damaged: it has no header; restore the file.") from None
 
 
 _COLUMNS = ("score", "agent_steps", "frames", "ended", "fault")
@@ -108,7 +108,7 @@ _WIDTH = 50
 
 
 def read_rows(path: Path, size: int | None = None) -> list[dict[str, float]]:
-    """The numbers of a csv file, row by row; other columns are left out. `size`: bytes to read of it."""
+    """The numbers of a csv file, row by row; other columns are skipped. `size`: bytes to read of it."""
     text = read_file(path)[:size].decode()
     return [_numbers(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
 

@@ -44,7 +44,7 @@ def load_tree(path: Path, kind: str) -> Any:
         return _filled(content["tree"], arrays)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(
-            f"cannot read {path}: its outline is damaged ({error!r}); use another file."
+            f"cannot read {path}: its structure is damaged ({error!r}); use another file."
         ) from None
 
 

@@ -3,18 +3,18 @@
     slot        i      i+1    i+2     ...
     frame      o_t    o_t+1  o_t+2            every frame once; the observation s_t is frames i-S+1 .. i
     numbers    a_t    a_t+1   ...             action, reward, terminal flag of the step that leaves o_t
-    age         t      t+1    ...             steps since the episode began: how far back a stack may reach
+    age         t      t+1    ...             steps since the episode started: how far back a stack may reach
     reach       m                             steps after t that may be used: windows up to m start here
 
 Reach is what makes a slot a valid start. It grows as the outcomes come in, stops at a truncation, and
 jumps to the longest horizon at a terminal, after which nothing counts. Overwriting a frame takes it back
 from every slot whose stack the frame belonged to.
 
-A lost life is a terminal whose episode goes on: what comes after it are starts like any other, and their
+A lost life is a terminal whose episode continues: what comes after it are starts like any other, and their
 stacks reach back over it.
 
-Windows across episodes need none of that: any run of stored slots will do, and an age of 0 marks where an
-episode begins.
+Windows across episodes need none of that: any run of stored slots will do whose first stack is complete, and
+an age of 0 marks where an episode begins.
 
 Bookkeeping is done on the host, where it is cheap; what changed travels in one packet per step.
 """
@@ -97,7 +97,7 @@ class Replay:
         if not self._open:
             raise RuntimeError("call begin() with the first observation of the episode before add()")
         if step.fault and step.last:
-            # The simulator failed: nobody saw what the action led to, so nothing is learned from it.
+            # The simulator failed: the outcome of the action is unknown, so nothing is learned from it.
             self._open = False
             return
         vector = np.asarray(action, np.float32)
@@ -115,7 +115,8 @@ class Replay:
     def valid_starts(self, horizon: int, *, across_episodes: bool = False) -> int:
         """How many windows of `horizon` steps can be drawn."""
         if across_episodes:
-            return max(0, min(self._written, self.shape.capacity) - horizon)
+            stored = self._written - self.oldest
+            return max(0, stored - horizon - self._incomplete_stacks())
         return int(self._starts[horizon])
 
     def draw(self, wanted: Sequence[tuple[Draw, Tensor]]) -> list[Window]:
@@ -205,6 +206,11 @@ class Replay:
         if self._prefetcher:
             self._prefetcher.load_state_dict(state["prefetched"])
 
+    def _incomplete_stacks(self) -> int:
+        """How many observations are stored without all frames of their stack: some of the oldest."""
+        ages = [self._age[(self.oldest + n) % self.shape.capacity] for n in range(self.shape.frame_stack - 1)]
+        return sum(int(age) > n for n, age in enumerate(ages))
+
     def _slots(self, first: int, end: int) -> Tensor:
         return torch.arange(first, end, device=self.numbers.device) % self.shape.capacity
 
@@ -213,8 +219,6 @@ class Replay:
 
     def _windows(self, run: Wrapped, wanted: Sequence[tuple[Draw, Tensor]]) -> list[Window]:
         frame_stack = self.shape.frame_stack
-        if frame_stack > 1 and any(draw.across_episodes for draw, _ in wanted):
-            raise ValueError(f"windows across episodes need a frame stack of one, not {frame_stack}")
         stored = Stored(self.frames, self.numbers, self.age, self.reach, self.priority, self.count)
         return [Window(*run(stored, draw, frame_stack, uniforms)) for draw, uniforms in wanted]
 
@@ -293,19 +297,21 @@ def draw_window(
     stored: Stored, draw: Draw, frame_stack: int, uniforms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The fields of a Window, whose starts are drawn among those that the draw allows."""
-    allowed = in_a_run(stored, draw.horizon) if draw.across_episodes else stored.reach >= draw.horizon
+    across, horizon = draw.across_episodes, draw.horizon
+    allowed = in_a_run(stored, horizon, frame_stack) if across else stored.reach >= horizon
     weights = stored.priority if draw.by_priority else torch.ones_like(stored.priority)
     starts = draw_proportional(torch.where(allowed, weights, 0.0), uniforms)
-    found = (run_at if draw.across_episodes else window_at)(stored, starts, draw.horizon, frame_stack)
+    found = (run_at if across else window_at)(stored, starts, horizon, frame_stack)
     return starts, stored.frames, *found, stored.priority[starts]
 
 
-def in_a_run(stored: Stored, horizon: int) -> Tensor:
-    """Which slots are followed by `horizon` more that were stored after them: (slots,)."""
+def in_a_run(stored: Stored, horizon: int, frame_stack: int) -> Tensor:
+    """Which slots have a whole stack, and `horizon` more that were stored after them: (slots,)."""
     slots = torch.arange(len(stored.age), device=stored.age.device)
     # The slot that comes next holds the oldest observation, so this is how many were stored after each slot.
     later = (stored.total - 1 - slots) % len(slots)
-    return (later >= horizon) & (later < stored.total)
+    earlier = stored.total.clamp(max=len(slots)) - 1 - later
+    return (later >= horizon) & (earlier >= stored.age.clamp(max=frame_stack - 1))
 
 
 def window_at(
@@ -326,11 +332,16 @@ def window_at(
 def run_at(
     stored: Stored, starts: Tensor, horizon: int, frame_stack: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The same of windows across episodes, with a frame stack of one."""
-    rows = (starts[:, None] + torch.arange(horizon + frame_stack, device=starts.device)) % len(stored.age)
-    first = stored.age[rows] == 0
+    """The same of windows across episodes. Rows are whole stacks: where an episode begins, none overlap."""
+    capacity = len(stored.age)
+    slots = (starts[:, None] + torch.arange(horizon + 1, device=starts.device)) % capacity
+    age = stored.age[slots].long()
+    # Before its first frame an episode repeats it, as in `window_at`.
+    offsets = torch.arange(1 - frame_stack, 1, device=starts.device)
+    rows = (slots[:, :, None] + torch.maximum(offsets, -age[:, :, None])) % capacity
+    first = age == 0
     # No step leads from the last observation of an episode to the first one of the next.
-    steps = torch.where(first[:, 1:, None], 0.0, stored.numbers[rows[:, :-1]])
+    steps = torch.where(first[:, 1:, None], 0.0, stored.numbers[slots[:, :-1]])
     alive = torch.cat((torch.ones_like(steps[:, :1, -1]), 1.0 - steps[:, :, -1]), 1)
     return rows, steps[:, :, :-2], steps[:, :, -2], alive, first
 

@@ -58,7 +58,7 @@ class ReplayShape:
 # --- where it goes -------------------------------------------------------------------------------------
 
 
-# What the networks, the batches and the graph of one learner need beside its replay.
+# What the networks, the batches and the graph of one learner need besides its replay.
 DEVICE_RESERVE_BYTES = 4 * 2**30
 HOST_RESERVE_BYTES = 1 * 2**30
 
@@ -68,20 +68,20 @@ class Room:
     """Memory that replays may take."""
 
     place: Place
-    name: str  # in a user's words: on a CPU, what is beside the networks is main memory
+    name: str  # in a user's words: on a CPU, what is next to the networks is main memory
     bytes: int
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Where the frames of a replay go: beside the networks, or `pinned` in main memory, read by the GPU."""
+    """Where the frames of a replay go: next to the networks, or `pinned` in main memory, read by the GPU."""
 
     place: Place
     shape: ReplayShape
     learners: int
 
     def __str__(self) -> str:
-        where = "in main memory, read by the GPU" if self.place == "pinned" else "beside the networks"
+        where = "in main memory, read by the GPU" if self.place == "pinned" else "next to the networks"
         size = gigabytes(self.learners * self.shape.bytes)
         count = f"{self.learners} x " if self.learners > 1 else ""
         steps = f"{count}{self.shape.capacity} steps of {self.shape.bytes_a_step} bytes"
@@ -99,7 +99,7 @@ def plan_storage(
     main_memory = free_host_bytes() - HOST_RESERVE_BYTES
     if not device.is_gpu:
         if place == "pinned":
-            raise UserError("replay in pinned memory needs a CUDA device; leave the place out.")
+            raise UserError("replay in pinned memory needs a CUDA device; omit --replay.place.")
         return choose_place(shape, learners, [Room("device", "main memory", main_memory)])
     gpu_memory = device.free_bytes - learners * DEVICE_RESERVE_BYTES
     rooms = [Room("device", "GPU memory", gpu_memory), Room("pinned", "main memory", main_memory)]

@@ -24,7 +24,14 @@ from ogspr.analysis.grid import PAPER_STEPS, Grid, make_grid
 from ogspr.analysis.runs import Collection, RunResult, collect, plural
 from ogspr.errors import UserError, require_positive
 from ogspr.records.drawing import load_matplotlib
-from ogspr.records.files import make_folder, make_inner_folder, user_io_errors, write_atomic, write_csv
+from ogspr.records.files import (
+    check_default_place,
+    make_folder,
+    make_inner_folder,
+    user_io_errors,
+    write_atomic,
+    write_csv,
+)
 from ogspr.report.aggregates import HUMAN, RAW, averaged_tasks
 from ogspr.report.compose import make_document
 from ogspr.report.document import Document
@@ -52,6 +59,7 @@ _SCRIPTS = (
     "main.js",
 )
 _TITLE = "ogspr"
+_FOLDER = Path("report")
 # Inside a script element these would end it, or hide the rest of the page.
 _INERT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
@@ -61,7 +69,7 @@ def page(document: Document | None, *, live: str | None = None) -> str:
 
     Args:
         document: What it shows; None while nothing is known.
-        live: Where the script fetches the document anew every few seconds, beside the page's own address
+        live: Where the script fetches the document again every few seconds, next to the page's own address
             (`data.json`, with what `document_json` returns). None: the page never asks for anything.
     """
     style, script = _asset("style.css"), "\n".join(_asset(name) for name in _SCRIPTS)
@@ -98,8 +106,8 @@ def _finite(value: Any) -> Any:
 
 
 def _policy(style: str, script: str, document: Document | None, live: str | None) -> str:
-    """What the browser may do for this page. Films that lie beside it are the only files it may load."""
-    beside = " 'self' file:" if live or _has_films_beside(document) else ""
+    """What the browser may do for this page. Videos next to it are the only files it may load."""
+    beside = " 'self' file:" if live or _has_videos_next_to_it(document) else ""
     return "; ".join(
         (
             "default-src 'none'",
@@ -114,7 +122,7 @@ def _policy(style: str, script: str, document: Document | None, live: str | None
     )
 
 
-def _has_films_beside(document: Document | None) -> bool:
+def _has_videos_next_to_it(document: Document | None) -> bool:
     videos = (video for run in (document["runs"] if document else ()) for video in run["videos"])
     return any(not video["source"].startswith("data:") for video in videos)
 
@@ -165,7 +173,7 @@ def make_report(
     Args:
         paths: Folders of runs, or folders that hold such.
         at: The agent step at which scores are read; None: as in the paper.
-        read: Reads a run, where somebody remembers what was read before.
+        read: Reads a run; may be a cached reader.
     """
     require_positive(at=at)
     collection = collect(paths, read)
@@ -177,13 +185,16 @@ def make_report(
     return Report(collection, grid, tuple(tables), (*grid.warnings, *warnings), at)
 
 
-def write_report(paths: Sequence[Path], out: Path, at: int | None, console: Console) -> Report:
-    """Writes tables, figures and report.html below `out`, and says what is in it."""
+def write_report(paths: Sequence[Path], out: Path | None, at: int | None, console: Console) -> Report:
+    """Writes tables, figures and report.html below `out`, and says what is in it; None: below report/."""
+    if out is None:
+        out = _FOLDER
+        check_default_place(out, f"--out {out}")
     with console.status("reading runs"):
         report = make_report(paths, at)
     if not report.collection.runs:
         reasons = "\n".join(f"  {folder}: {reason}" for folder, reason in report.collection.skipped)
-        raise UserError(f"no run that could be used was found:\n{reasons}")
+        raise UserError(f"no usable run was found:\n{reasons}")
     make_folder(out)
     for name in ("tables", "figures"):
         make_inner_folder(out / name)
@@ -216,7 +227,7 @@ def _write_figures(report: Report, folder: Path) -> int:
 
 
 def _remove(folder: Path, patterns: Iterable[str]) -> None:
-    """What an earlier report has written there and this one perhaps does not: nobody should mix them up."""
+    """Removes files of an earlier report that this one may not write, so that they are not mixed up."""
     for pattern in patterns:
         for path in folder.glob(pattern):
             with user_io_errors(path):
@@ -230,7 +241,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     for line in lines[:_MOST_LINES]:
         console.print(line)
     if len(lines) > _MOST_LINES:
-        console.print(f"... and {len(lines) - _MOST_LINES} more; all are in the page")
+        console.print(f"... and {len(lines) - _MOST_LINES} more; all are on the page")
     found = (
         (len(report.collection.runs), "run"),
         (len(grid.methods), "method"),
@@ -241,7 +252,7 @@ def _tell(report: Report, drawn: int, out: Path, console: Console) -> None:
     console.print(", ".join(plural(count, word) for count, word in found))
     for line in _hints(report):
         console.print(line)
-    console.print(f"written     {out / 'report.html'}; tables/ and figures/ are beside it")
+    console.print(f"written     {out / 'report.html'}; tables/ and figures/ are next to it")
 
 
 def _hints(report: Report) -> list[str]:

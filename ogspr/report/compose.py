@@ -82,7 +82,7 @@ def _score(grid: Grid, method: str, task: str) -> Score:
         "finished": sum(run.finished for run in runs),
         "agent_steps": entry.agent_steps if entry else None,
         "score": float(entry.scores.mean()) if entry else None,
-        "note": entry.note if entry else "these runs share no step",
+        "note": entry.note if entry else "these runs have no step in common",
         "incomplete": entry is None or not entry.complete,
     }
 
@@ -208,9 +208,9 @@ class _Videos:
         self._left = _ALL_VIDEOS
 
     def of(self, folder: Path) -> list[Video]:
-        """None where they cannot be read: a page without films is better than no page.
+        """None if they cannot be read: a page without videos is better than no page.
 
-        Nor through a link: pages are passed on, and a run from somebody else could lead to any file.
+        Nor through a link: pages are passed on, and a run from someone else could lead to any file.
         """
         if folder.is_symlink():
             return []

@@ -125,7 +125,7 @@ def improvement_bars(grid: Grid, tasks: Sequence[str], at: int | None = None) ->
     if max(abs(found.value) for _, _, found in gains) > _MOST_PER_CENT:
         axes.set_xscale("symlog", linthresh=_MOST_PER_CENT)  # a rival scores next to nothing
     ours = f"at {thousands(at)} agent steps: " if at else ""
-    # Of the figure, not of the axes: beside long names those are too narrow for it.
+    # Of the figure, not of the axes: next to long names those are too narrow for it.
     figure.supxlabel(f"{ours}% above the stronger of {' and '.join(_RIVALS)} in the paper", fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
     return figure
@@ -185,7 +185,7 @@ def _draw_task(axes: Axes, grid: Grid, task: str, tasks: Sequence[str]) -> None:
             linestyle=_PUBLISHED_DASHES.get(method, "--"),
             color=_PUBLISHED_COLOUR,
             linewidth=1.0,
-            marker=".",  # they are thinned: a straight line between two of them is no measurement
+            marker=".",  # they are thinned: a straight line between two of them is not a measurement
             label=f"{method}{_PUBLISHED}",
         )
     for method in methods:

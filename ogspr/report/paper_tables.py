@@ -30,7 +30,7 @@ _ABLATIONS = tuple(name for name in PAPER_NAMES.values() if name not in _METHODS
 
 @dataclass(frozen=True)
 class Metric:
-    """Scores as they are, or in units of somebody else's."""
+    """Raw scores, or scores normalised by those of another method."""
 
     key: str  # in the paper's table of aggregates
     title: str

@@ -40,7 +40,7 @@ class ProbeLoss:
 
 
 def find_losses(paths: Iterable[Path]) -> tuple[list[ProbeLoss], list[str]]:
-    """From all csv files below `paths` that are of this kind, and a line for what was left out.
+    """From all csv files below `paths` that are of this kind, and a line for what was skipped.
 
     A predictor counts once; numbers of probes with other settings are not mixed.
     """
@@ -51,13 +51,11 @@ def find_losses(paths: Iterable[Path]) -> tuple[list[ProbeLoss], list[str]]:
         usable, damaged = _losses_in(file)
         found += usable
         if damaged:
-            warnings.append(f"{file}: left out {plural(damaged, 'row')} of losses that cannot be used")
+            warnings.append(f"{file}: skipped {plural(damaged, 'unusable row')} of losses")
     settings = sorted({loss.settings for loss in found}, key=_thoroughness, reverse=True)
     if len(settings) > 1:
         kept, *others = (", ".join(map(" ".join, zip(_SETTINGS, each, strict=True))) for each in settings)
-        warnings.append(
-            f"probes with different settings: shown are those with {kept}, not {'; '.join(others)}"
-        )
+        warnings.append(f"probes have different settings: showing those with {kept}, not {'; '.join(others)}")
         found = [loss for loss in found if loss.settings == settings[0]]
     unique = {(loss.task, loss.method, loss.seed, loss.collector, loss.loss): loss for loss in found}
     if len(unique) < len(found):

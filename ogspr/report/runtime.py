@@ -47,7 +47,7 @@ def runtime_table(grid: Grid) -> Table | None:
         name="runtime",
         title="Parameters and time (Table 5)",
         note="Hours for 500 000 agent steps with evaluation, as long as the measured steps take on average; "
-        "steps before the first update are left out. The paper's: cheetah-run on an RTX 4090.",
+        "steps before the first update are excluded. The paper's: cheetah-run on an RTX 4090.",
         columns=(
             Column("method, task, machine"),
             Column("parameters, millions", "ours"),
@@ -78,7 +78,7 @@ def seconds_a_step(run: RunResult) -> float | None:
     random_steps = nested(run.options, "agent", "random_steps")
     # The first row with updates has the compilation in it.
     learning = steps[:-1] > (random_steps if type(random_steps) is int else 0)
-    # `seconds` start anew when a run is resumed, the clock on the wall does not.
+    # `seconds` start again when a run is resumed, wall-clock time does not.
     same_process = np.abs(np.diff(clock) - np.diff(seconds)) < _CLOCKS_AGREE
     usable = learning & same_process & (np.diff(steps) > 0)
     if not usable.any():
@@ -97,7 +97,7 @@ def _by_machine(runs: Iterable[RunResult]) -> dict[str, list[RunResult]]:
 def _hours(runs: Sequence[RunResult]) -> Cell:
     hours = [seconds * PAPER_STEPS["dmc"] / _SECONDS_AN_HOUR for seconds in seconds_of(runs)]
     seeds = sorted({str(found) for run in runs if (found := nested(run.manifest, "settings", "seeds"))})
-    together = f"{' or '.join(seeds)} in one process" if seeds else "unknown how many in one process"
+    together = f"{' or '.join(seeds)} in one process" if seeds else "seeds per process unknown"
     return number(median(hours), digits=2, note=f"median of {plural(len(hours), 'run')}, {together}")
 
 

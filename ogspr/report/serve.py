@@ -1,4 +1,4 @@
-"""`ogspr watch`: the page of a report, served while runs go on."""
+"""`ogspr watch`: the page of a report, served while runs are training."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def serve(paths: Sequence[Path], *, host: str, port: int, console: Console) -> N
     server = make_server(Watcher(paths, title), host, port)
     address = f"http://{_shown(host)}:{server.server_address[1]}/"
     console.print(f"watching    {', '.join(map(str, paths))}")
-    console.print(f"open        {address}   (Ctrl-C ends it)")
+    console.print(f"open        {address}   (Ctrl-C stops it)")
     if not _is_loopback(host):
-        console.print("warning: everybody who can reach this machine can read these runs", style="yellow")
+        console.print("warning: anyone who can reach this machine can read these runs", style="yellow")
     with contextlib.closing(server.socket), contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
 
@@ -124,8 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.names is not None and self._name_asked_for() not in self.names:
-            # A page from elsewhere that calls this machine by a name of its own must not read along.
-            self.send_error(HTTPStatus.FORBIDDEN, "served for this machine only")
+            # A page from elsewhere that gives this machine another name must not read the data.
+            self.send_error(HTTPStatus.FORBIDDEN, "served to this machine only")
         elif self.path == "/":
             self._send(page(None, live="data.json").encode(), "text/html; charset=utf-8")
         elif self.path == "/data.json":
@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         begin, end = _asked_range(self.headers.get("Range", ""), len(data))
         whole = (begin, end) == (0, len(data))
-        # Without parts of a file, a browser cannot jump to the middle of a film.
+        # Without parts of a file, a browser cannot jump to the middle of a video.
         headers = {"Accept-Ranges": "bytes"}
         if not whole:
             headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(data)}"

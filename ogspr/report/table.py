@@ -108,7 +108,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A tabular for the booktabs package, in a table of its own, at most as wide as the text."""
+    """A tabular for the booktabs package, in its own table, at most as wide as the text."""
     marks = _marks(table)
     alignment = "".join("r" if column.numeric else "l" for column in table.columns)
     lines = [

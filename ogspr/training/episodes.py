@@ -24,9 +24,9 @@ StepListener = Callable[[int, Action | None, TimeStep], None]
 
 
 def finite(action: Action) -> Action:
-    """The action itself; Diverged if it is not finite."""
+    """The action itself; Diverged if it is non-finite."""
     if not np.isfinite(action).all():
-        raise Diverged("training stopped: the policy gives actions that are not finite.")
+        raise Diverged("the policy's actions are non-finite.")
     return action
 
 
@@ -59,7 +59,7 @@ class EpisodeSlot:
         return self.current
 
     def finish_step(self) -> TimeStep:
-        """Takes the step that was begun."""
+        """Receives the step that was started."""
         step = self.current = self.env.finish_step()
         self.score += step.score
         self.agent_steps += 1
@@ -81,7 +81,7 @@ class EpisodeDriver:
     Args:
         policy: Acts.
         environments: They share out the episodes.
-        listen: Told about every reset and every step.
+        listen: Called with every reset and every step.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class EpisodeDriver:
 
 
 def in_turn(done: Sequence[Sequence[T]]) -> list[T]:
-    """The first of everybody, then the second of everybody who has one, and so on."""
+    """The first of each, then the second of each that has one, and so on."""
     most = max(map(len, done), default=0)
     return [each[turn] for turn in range(most) for each in done if turn < len(each)]
 

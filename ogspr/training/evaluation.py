@@ -1,8 +1,8 @@
-"""Whole episodes of a frozen policy, side by side in environments of their own, beside training.
+"""Full episodes of a frozen policy, side by side in separate environments, during training.
 
 An evaluation begins with the state in which the one before left the environments, and with weights that do
 not change meanwhile: its result does not depend on when, or how often, it is advanced. Until it is over, the
-state it began with is what is saved: a run that was killed begins it again and gets the same result.
+state it started with is what is saved: a killed run starts it again and gets the same result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ogspr.types import Episode, Snapshot
 
 @dataclass(frozen=True)
 class PolicySnapshot:
-    """What is evaluated: the policy as it was after so many steps of training."""
+    """What is evaluated: the policy as it was after `agent_steps` steps of training."""
 
     agent_steps: int
     frames: int
@@ -66,7 +66,7 @@ class Evaluator:
         self._episodes = episodes
         self._seed = seed
         self._used = False  # otherwise the environments are fresh, and have no state yet
-        self._starts: list[Snapshot] = []  # environment states in which the current evaluation began
+        self._starts: list[Snapshot] = []  # environment states in which the current evaluation started
         self._snapshot: PolicySnapshot | None = None
         self._requested: int | None = None  # episodes of the current one, if it was given a number
 
@@ -77,9 +77,13 @@ class Evaluator:
     def begin(self, snapshot: PolicySnapshot, episodes: int | None = None) -> None:
         """Starts an evaluation; the one before must be over."""
         if self.busy:
-            raise RuntimeError("the last evaluation is not over")
+            raise RuntimeError("the last evaluation is still running")
         self._starts = self._environment_states()
         self._begin(snapshot, episodes)
+
+    def get_ready(self, shape: tuple[int, ...]) -> None:
+        """Does what makes the first step slow, for observations of that shape; changes nothing."""
+        self._policy.get_ready((len(self._environments), *shape))
 
     def advance(self, *, wait: bool) -> Evaluation | None:
         """One step of every environment, if all are ready or `wait`; the result after the last one."""

@@ -1,5 +1,5 @@
 """The one place that decides how tensor code runs: plainly, compiled, or as a CUDA graph; in which precision.
-Dense layers are the exception: they leave autocast by themselves (nets/mlp.py).
+Dense layers are the exception: they leave autocast by themselves (`ogspr.nets`).
 
 A graph is captured over tensors that stay where they are. Whatever changes between two replays (weights, a
 learning rate, target networks, replay) is changed in place, so a graph never goes stale.
@@ -11,12 +11,14 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from ogspr.agents.protocol import Procedure, Step
 from ogspr.device import Device
+from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import UserError
 from ogspr.training.options import Execution, Precision
 
@@ -98,6 +100,9 @@ class CompilingAccelerator(PlainAccelerator):
             options["deterministic"] = True  # what older versions of torch do not know
         return torch.compile(function, fullgraph=True, dynamic=False, options=options)
 
+    def step(self, procedure: Procedure) -> Step:
+        return PlainStep(replace(procedure, run=_compiling(procedure.run)))
+
 
 class GraphAccelerator(CompilingAccelerator):
     """Compiles functions and captures whole procedures as CUDA graphs, branches side by side in them."""
@@ -110,7 +115,7 @@ class GraphAccelerator(CompilingAccelerator):
         self._side_streams: dict[str, torch.cuda.Stream] = {}
 
     def step(self, procedure: Procedure) -> Step:
-        return CapturedStep(procedure)
+        return CapturedStep(replace(procedure, run=_compiling(procedure.run)))
 
     def branches(self, branches: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         """The first branch on the current stream, each other one on its own."""
@@ -139,9 +144,18 @@ class PlainStep:
 
     def __init__(self, procedure: Procedure) -> None:
         self._procedure = procedure
+        self._rehearsed = False
 
     def rehearse(self) -> None:
-        """There is nothing to get ready."""
+        """Compiles what is compiled; interrupted, nothing has changed."""
+        if self._rehearsed:
+            return
+        with _undone(self._procedure):
+            self._procedure.run()
+        self._rehearsed = True
+
+    def get_ready(self) -> None:
+        self.rehearse()
 
     def __call__(self) -> None:
         self._procedure.run()
@@ -168,11 +182,17 @@ class CapturedStep:
                 self._procedure.run()
         self._rehearsed = True
 
+    def get_ready(self) -> None:
+        self._ready_graph()
+
     def __call__(self) -> None:
+        self._ready_graph().replay()
+
+    def _ready_graph(self) -> torch.cuda.CUDAGraph:
         self.rehearse()
         if self._graph is None:
             self._graph = self._captured()
-        self._graph.replay()
+        return self._graph
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
@@ -185,6 +205,28 @@ class CapturedStep:
         ):
             self._procedure.run()
         return graph
+
+
+def _compiling(run: Callable[[], None]) -> Callable[[], None]:
+    """The same; a compiler that fails is told of in a line, and none runs code of the current folder."""
+    begun = False
+
+    def run_compiled() -> None:
+        nonlocal begun
+        try:
+            # Only the first call starts helper processes; the user's own programs run as usual after it.
+            with contextlib.nullcontext() if begun else current_folder_ignored():
+                begun = True
+                run()
+        except RuntimeError as error:
+            if not isinstance(error, torch._dynamo.exc.TorchDynamoException):
+                raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise UserError(
+                f"torch cannot compile here: {reason}. Repair that, or go without: --compute.mode eager."
+            ) from error
+
+    return run_compiled
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ class Learner:
         place: Where its frames lie.
         seed: Decides everything that is left to chance, on a GPU up to the order of sums in its libraries.
         state_folder: Where skipped updates are written down, and its state before it gives up.
-        report: Told about skipped updates.
+        report: Called with skipped updates.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ogspr.agents.agent import make_policy
-from ogspr.agents.methods import method_of
+from ogspr.agents.methods import SMALL, method_of
 from ogspr.agents.protocol import AgentConfig
 from ogspr.device import Device, usable_cores
 from ogspr.envs import ResilientEnvironment, WorkerDied, WorkerError, launch
@@ -29,7 +29,7 @@ from ogspr.training.graph import make_accelerator
 from ogspr.training.learner import Learner, LearnerSettings, make_learners, plan_learners
 from ogspr.training.options import Execution
 from ogspr.training.policy_file import SavedPolicy
-from ogspr.training.presets import SMALL, preset_options
+from ogspr.training.presets import preset_options
 from ogspr.training.run import Listener, ReplayStore, Request, Run
 from ogspr.training.run_records import RunRecords
 from ogspr.training.saved_run import RunConfig, read_config, write_config
@@ -47,7 +47,7 @@ class Opening:
 
     Args:
         request: What was asked for.
-        listener: Told about it.
+        listener: Called with it.
         device: Where learners compute.
         execution: How.
         watch: Of all runs: they share a thread.
@@ -98,6 +98,7 @@ class Opening:
         for run in runs:
             run.records.prepare(files)
             if run.found is not None:
+                run.checkpoints.check_writable()
                 manifest = continued_manifest(run.folder.manifest, self._manifest(run.learner))
                 write_json(files.begin(run.folder.manifest), manifest)
                 write_config(files.begin(run.folder.config), run.config)
@@ -105,6 +106,8 @@ class Opening:
 
     def begin(self, run: Run) -> None:
         """A run exists once its config is there: what was left by one that never came so far is replaced."""
+        if run.found is not None:
+            run.checkpoints.put_aside(run.found.damaged, self._listener.warning)
         run.folder.clean_up()
         run.records.begin()
         if (found := run.found) is None:
@@ -113,16 +116,15 @@ class Opening:
             write_config(run.folder.config, run.config)
             self._listener.line(f"new run {run.folder.path}")
             return
-        run.checkpoints.put_aside(found.damaged)
         if found.agent_steps == self._request.options.agent_steps:
-            self._listener.line(f"{run.folder.path} has made its {found.agent_steps} agent steps")
+            self._listener.line(f"{run.folder.path} is complete ({found.agent_steps} agent steps)")
         else:
-            self._listener.line(f"{run.folder.path} goes on from agent step {found.agent_steps}")
+            self._listener.line(f"resuming {run.folder.path} from agent step {found.agent_steps}")
 
     # --- one run ---------------------------------------------------------------------------------
 
     def _stored(self, folder: RunFolder, seed: int) -> RunConfig | None:
-        """The settings of a run that exists and may go on; None where a new one may begin."""
+        """The settings of an existing run that may be resumed; None if a new one may start."""
         if folder.exists:
             stored = read_config(folder)
             self._check_changes(folder, stored, self._config(seed, stored.capacity, stored.place, stored))
@@ -130,7 +132,7 @@ class Opening:
         if folder.has_results:
             raise UserError(
                 f"{folder.path} holds results of a run, but no config.json; "
-                "put it back, or choose another --out."
+                "restore it, or choose another --out."
             )
         return None
 
@@ -148,8 +150,8 @@ class Opening:
         found = checkpoints.newest(self._listener.warning) if stored else None
         if found is not None and found.agent_steps > options.agent_steps:
             raise UserError(
-                f"{folder.path} is at agent step {found.agent_steps} already, and --agent-steps "
-                f"{options.agent_steps} ends before; use a larger number, or another --out."
+                f"{folder.path} is already at agent step {found.agent_steps}, beyond --agent-steps "
+                f"{options.agent_steps}; use a larger number, or another --out."
             )
         if found is not None and not found.has_replay and found.agent_steps < options.agent_steps:
             raise UserError(
@@ -232,7 +234,7 @@ class Opening:
         self._closing.callback(_close_all, environments)
         launching = self._launching()
         environments.append(next(launching))
-        spec = environments[0].spec  # waits until it is built: advice on one that cannot be helps nobody
+        spec = environments[0].spec  # waits until it is built: no advice on one that cannot be built
         self._advise()
         settings = self._settings(spec, stored)
         plan_learners(settings, len(self._request.seeds))
@@ -256,13 +258,15 @@ class Opening:
                 yield ResilientEnvironment(build, self._listener.warning)
 
     def _settings(self, spec: EnvSpec, stored: Sequence[RunConfig | None]) -> LearnerSettings:
-        """Replay stays as large, and where it was, when runs began; seeds that begin later take the same."""
+        """Replay keeps the size and place it had when the runs started; later seeds take the same."""
         options = self._request.options
         config: AgentConfig = options.agent
         begun = [run for run in stored if run is not None]
         kept = {(run.capacity, run.place) for run in begun}
         if len(kept) > 1:
-            raise UserError("these runs were started with different replays; resume each by itself.")
+            raise UserError(
+                "these runs were started with different replay buffers; resume each of them separately."
+            )
         capacity, place = kept.pop() if kept else (self._capacity(spec), options.replay.place)
         longer = begun and options.agent_steps > begun[0].options["agent_steps"]
         if longer and capacity < self._capacity(spec):
@@ -288,8 +292,8 @@ class Opening:
         as_published = not any(name.startswith("agent.") for name in self._changed_settings())
         if not self._device.is_gpu and as_published and self._request.preset != SMALL:
             self._listener.warning(
-                f"{self._request.preset} was made for a GPU and takes days on a CPU; for one, there is "
-                f"--preset {SMALL}."
+                f"{self._request.preset} was made for a GPU and takes days on a CPU; "
+                f"use --preset {SMALL} there."
             )
 
     # --- what is written down about a run --------------------------------------------------------
@@ -335,7 +339,7 @@ class Opening:
         return {name: value for name, value in ours.items() if usual.get(name) != value}
 
     def _check_changes(self, folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
-        """Refuses to go on with a run under settings that would make another run of it."""
+        """Refuses to resume a run with settings that would make it a different run."""
         if stored.task != wanted.task:
             raise UserError(
                 f"{folder.path} is a run of {stored.task}, not of {wanted.task}; choose another --out."
@@ -349,7 +353,7 @@ class Opening:
                 f"{folder.path} was started with different settings:\n  {listed}\n"
                 "Use the same ones, another --out, or --allow-changes to resume anyway."
             )
-        self._listener.warning(f"{folder.path} goes on with changed settings:\n  {listed}")
+        self._listener.warning(f"resuming {folder.path} with changed settings:\n  {listed}")
 
 
 @contextlib.contextmanager
@@ -363,12 +367,12 @@ def _fitting(found: Checkpoint | None) -> Iterator[None]:
         if found is None:
             raise
         raise UserError(
-            f"{found.path} does not fit these settings: {error}; use those the run was begun with."
+            f"{found.path} does not fit these settings: {error}; use the settings the run was started with."
         ) from None
 
 
 def _wait_for(environments: Sequence[ResilientEnvironment]) -> None:
-    """Until all are built: the memory they take is no room for replay any more."""
+    """Until all are built: the memory they take is not available for replay."""
     for env in environments:
         _ = env.spec
 

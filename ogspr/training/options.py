@@ -39,18 +39,18 @@ _PAPER = EnvOptions()
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Whole episodes of a frozen copy of the policy, without exploration noise."""
+    """Full episodes of a frozen copy of the policy, without exploration noise."""
 
     every: int = 5_000
-    """Agent steps between two evaluations; there is one at the start and one at the end, too."""
+    """Agent steps between two evaluations; there is also one at the start and one at the end."""
     episodes: int = 10
-    """Episodes in each."""
+    """Episodes of each evaluation."""
     final_episodes: int | None = None
-    """Episodes of the last one, at the end of the run; if left out, as many as in the others."""
+    """Episodes of the last evaluation, at the end of the run. Default: as many as in the others."""
     environments: int = 10
-    """Environments, each in a process of its own, that play them side by side."""
+    """Environments, each in a separate process, that play the episodes side by side."""
     overlap: bool | None = None
-    """Whether training goes on meanwhile; if left out, where there are at least 8 cores."""
+    """Whether training continues during an evaluation. Default: yes, with at least 8 cores."""
 
     def __post_init__(self) -> None:
         require_positive(
@@ -69,12 +69,12 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Where experience is kept."""
+    """The replay buffer: how many observations it holds, and where."""
 
     capacity: int | None = None
-    """Observations it holds; if left out, all of the run, at most 1 000 000."""
+    """Observations it holds. Default: all of the run, at most 1 000 000."""
     place: Place | None = None
-    """device: beside the networks. pinned: in main memory, read by the GPU. If left out, where it fits."""
+    """device: next to the networks. pinned: in main memory, read by the GPU. Default: where it fits."""
 
     def __post_init__(self) -> None:
         require_positive(capacity=self.capacity)
@@ -82,18 +82,18 @@ class ReplayOptions:
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """How tensor code runs."""
+    """Device, compilation, precision and determinism."""
 
     device: Literal["auto", "cuda", "cpu"] = "auto"
     """auto: a GPU if there is one."""
     mode: Mode | None = None
-    """eager, compiled, graph; if left out, graph on a GPU, eager on a CPU."""
+    """eager, compiled, graph. Default: graph on a GPU, eager on a CPU."""
     precision: Precision | None = None
-    """fp32, tf32, bf16; if left out, bf16 on a GPU, fp32 on a CPU."""
+    """fp32, tf32, bf16. Default: bf16 on a GPU, fp32 on a CPU."""
     deterministic: Annotated[bool, tyro.conf.arg(aliases=("--deterministic",))] = False
-    """On a GPU: only kernels that repeat themselves to the bit, so that a resumed run does too. Slower."""
+    """On a GPU: use only deterministic kernels, so that a resumed run is bit-identical, too. Slower."""
     threads: int | None = None
-    """Threads of torch on a CPU; if left out, one less than cores. Another number may round differently."""
+    """Threads of torch on a CPU. Default: one less than cores. Another number may round differently."""
 
     def __post_init__(self) -> None:
         require_positive(threads=self.threads)
@@ -101,12 +101,12 @@ class ComputeOptions:
 
 @dataclass(frozen=True)
 class KeepOptions:
-    """What is kept beside the csv files, and how often."""
+    """What is saved besides the csv files, and how often."""
 
     checkpoint_minutes: float = 5.0
-    """Minutes between two checkpoints; there is one at the start, at the end and at Ctrl-C, too."""
+    """Minutes between two checkpoints; one is also saved at the start, at the end and on Ctrl-C."""
     checkpoints: int = 2
-    """Checkpoints that are kept."""
+    """Number of checkpoints to keep."""
     replay: Literal["until-done", "always"] = "until-done"
     """until-done: a finished run drops its replay, 10 GB on DeepMind Control, and cannot be made longer."""
     tensorboard: bool = True
@@ -133,17 +133,17 @@ class TrainOptions(Generic[ConfigT]):
     log_every: int = 1_000
     """Agent steps between two rows of train.csv."""
     workers: bool = True
-    """Run every environment in a process of its own."""
+    """Run every environment in a separate process."""
     env: EnvOptions = _PAPER
-    """How the environment is shown to the agent."""
+    """Observations and protocol of the environment."""
     evaluation: EvaluationOptions = EvaluationOptions()
-    """Whole episodes of a frozen copy of the policy, without exploration noise."""
+    """Full episodes of a frozen copy of the policy, without exploration noise."""
     replay: ReplayOptions = ReplayOptions()
-    """Where experience is kept."""
+    """The replay buffer: how many observations it holds, and where."""
     compute: ComputeOptions = ComputeOptions()
-    """How tensor code runs."""
+    """Device, compilation, precision and determinism."""
     keep: KeepOptions = KeepOptions()
-    """What is kept beside the csv files, and how often."""
+    """What is saved besides the csv files, and how often."""
 
     def __post_init__(self) -> None:
         require_positive(agent_steps=self.agent_steps, log_every=self.log_every)
@@ -153,7 +153,7 @@ def resume_critical(options: dict[str, Any]) -> dict[str, Any]:
     """The part of options, as JSON values, that decides what a run finds: it stays as it is over a resume.
 
     Left out is what only decides how long it takes, what else is written, and when it ends. Not how many
-    episodes the last evaluation has: once that was made nobody makes it again, and a run would claim what it
+    episodes the last evaluation has: once that was made it is not made again, and a run would claim what it
     did not do. One that is made longer has such an evaluation at its old end, too.
     """
     kept = {name: value for name, value in options.items() if name not in ("agent_steps", "workers", "keep")}

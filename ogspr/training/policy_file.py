@@ -35,7 +35,7 @@ class SavedPolicy:
     config: AgentConfig
     spec: EnvSpec
     env_options: EnvOptions
-    """How the environment was shown to it."""
+    """Observations and protocol of its environment."""
     weights: Mapping[str, Tensor]
     origin: dict[str, Any]
     """Where it comes from: task, seed, agent steps, score."""
@@ -102,7 +102,7 @@ def find_policy(path: Path, which: str) -> Path:
             raise UserError(f"{path} has no {which} policy; a run has one after its first evaluation.")
         return found
     if not path.exists():
-        raise UserError(f"{path} does not exist; give the folder of a run, or a policy file.")
+        raise UserError(f"{path} does not exist; pass a run folder or a policy file.")
     return path
 
 

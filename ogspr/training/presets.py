@@ -5,26 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ogspr.agents.methods import method_with_preset, methods
+from ogspr.agents.methods import SMALL, method_with_preset
 from ogspr.agents.ogspr import OGSPRConfig, Sizes, preset
 from ogspr.agents.ogspr.config import ObservationPrediction, SelfPrediction
 from ogspr.envs import EnvOptions
-from ogspr.errors import unknown
 from ogspr.records.settings_io import changed
 from ogspr.training.options import EvaluationOptions, TrainOptions
 
-SMALL = "small"
 _DMC_STEPS, _HUMANOID_STEPS, _ATARI_STEPS, _OTHER_STEPS = 500_000, 2_000_000, 100_000, 100_000
-
-
-def all_preset_names() -> tuple[str, ...]:
-    return (*(name for method in methods().values() for name in method.presets), SMALL)
 
 
 def preset_options(name: str, task: str) -> TrainOptions[Any]:
     """The options of a run as in the paper, or `small`: for a CPU."""
-    if name not in all_preset_names():
-        raise unknown("preset", name, all_preset_names())
     if name == SMALL:
         return small(task)
     method = method_with_preset(name)
@@ -35,7 +27,7 @@ def preset_options(name: str, task: str) -> TrainOptions[Any]:
 def small(task: str) -> TrainOptions[OGSPRConfig]:
     """All of the method with everything smaller: minutes on two cores, not the paper's numbers.
 
-    Actions are held for long: a short run sees and learns more of the world so. Shadows are left out, which
+    Actions are held for long: a short run sees and learns more of the world so. Shadows are omitted, which
     are about half of the work of drawing, or more.
     """
     config = replace(

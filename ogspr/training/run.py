@@ -79,7 +79,7 @@ class Request:
 
 
 class Listener:
-    """Told what happens in a session; this one ignores it."""
+    """Called during a session; this one ignores everything."""
 
     def line(self, text: str) -> None: ...
 

@@ -30,13 +30,13 @@ _SCORE = "eval/score"
 class RunRecords:
     """The csv files of a run, its policies, and whoever else listens.
 
-    Made, it has changed nothing: `prepare` and then `begin` do, when nobody can refuse the run any more.
+    Made, it has changed nothing: `prepare` and then `begin` do, when the run cannot be refused any more.
 
     Args:
         folder: The run's.
         describe: Makes a policy file's content of what was evaluated and its mean score.
-        sinks: Told the same numbers.
-        state: Of the checkpoint the run goes on from; None: a new run.
+        sinks: Get the same numbers.
+        state: Of the checkpoint the run resumes from; None: a new run.
         listen: Called with a line about every evaluation.
     """
 
@@ -80,7 +80,7 @@ class RunRecords:
                 self._retell(sink)
 
     def begin(self) -> None:
-        """Cuts the tables back to where the run goes on: it writes again what came after that."""
+        """Truncates the tables to where the run resumes: later rows are written again."""
         for path, size in self._all_sizes():
             self._tables[path.name] = Table(path, size)
             self._open.callback(self._tables[path.name].close)
@@ -132,13 +132,13 @@ class RunRecords:
         return [*self._sizes.items(), (self._folder.system_table, self._system_size)]
 
     def _retell(self, sink: Sink) -> None:
-        """Tells one that begins anew what the tables say, as far as the run goes on from them."""
+        """Replays the tables to a sink that starts again, up to where the run resumes."""
         try:
             for agent_steps, values in self._told():
                 sink.log(agent_steps, values)
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise UserError(
-                f"the csv files of {self._folder.path} are damaged: {error!r}; put whole ones back."
+                f"the csv files of {self._folder.path} are damaged: {error!r}; restore intact ones."
             ) from None
 
     def _told(self) -> Iterator[tuple[int, dict[str, float]]]:

@@ -26,7 +26,7 @@ class RunConfig:
     preset: str
     method: str
     seed: int
-    capacity: int  # of its replay; stays as it was when the run began
+    capacity: int  # of its replay; stays as it was when the run started
     place: Place  # of its replay, likewise: frames in main memory are drawn one update ahead
     identity: str  # by which services that log runs know it
     options: dict[str, Any]  # TrainOptions as JSON values
@@ -61,7 +61,7 @@ def read_config(folder: RunFolder) -> RunConfig:
     kinds = (str, str, str, int, int, str, str, dict)
     for (name, value), kind in zip(values.items(), kinds, strict=True):
         if type(value) is not kind:
-            raise UserError(f"{folder.config} is damaged: {name} is {value!r}; put the file back.")
+            raise UserError(f"{folder.config} is damaged: {name} is {value!r}; restore the file.")
     method_named(str(values["method"]), str(folder.config))
     check_revision(str(values["method"]), content, str(folder.path))
     config = RunConfig(**cast(dict[str, Any], values))
@@ -90,10 +90,10 @@ class SavedRun:
 
 
 def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = False) -> SavedRun:
-    """A UserError where it is no run, or has no checkpoint that can be used.
+    """A UserError if it is not a run, or has no usable checkpoint.
 
     Args:
-        report: Told about newer checkpoints that are damaged.
+        report: Called with newer checkpoints that are damaged.
         with_replay: Whether a checkpoint is of use only with its replay.
     """
     folder = RunFolder(path)
@@ -104,7 +104,7 @@ def open_run(path: Path, report: Callable[[str], None], *, with_replay: bool = F
 
 
 def is_complete(state: Mapping[str, Any], agent_steps: int) -> bool:
-    """Whether a saved trainer had made so many steps, and had finished the evaluation after them."""
+    """Whether a saved trainer had made `agent_steps` steps, and had finished the evaluation after them."""
     progress = state["progress"]
     evaluated = progress["evaluated_at"] == progress["agent_steps"] and state["evaluator"]["occasion"] is None
     return bool(progress["agent_steps"] >= agent_steps and evaluated)

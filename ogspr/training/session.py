@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from ogspr.device import Device, configure_threads, resolve_device
 from ogspr.envs import WorkerDied, WorkerError
-from ogspr.errors import Diverged, SnapshotError
+from ogspr.errors import Diverged, SnapshotError, UserError
 from ogspr.records.display import resident_bytes
 from ogspr.records.files import NewFiles
 from ogspr.training.opening import Opening
 from ogspr.training.options import Execution, TrainOptions, default_execution
 from ogspr.training.run import Listener, Request, Run
 from ogspr.training.signals import Stopped, StopRequest
+from ogspr.training.state_file import generator_states, set_generator_states
 from ogspr.training.trainer import Stopwatch, Trainer
 
 COMPILATION_SECONDS = 300.0  # with 16 cores it takes 90
@@ -40,7 +43,7 @@ class Session:
         self._began = time.monotonic()
 
     def run(self) -> list[Run]:
-        """Trains until everything is done; the runs as they ended. Stopped, if somebody asked for it."""
+        """Trains until everything is done; the runs as they ended. Stopped, if a stop was requested."""
         configure_threads(self._device, self._request.options.compute.threads)
         with contextlib.ExitStack() as closing:
             opening = Opening(
@@ -48,6 +51,7 @@ class Session:
             )
             with NewFiles() as files, self._stop.interruptible():
                 runs = opening.open()
+                self._get_ready([run for run in runs if run.found and not run.trainer.finished])
                 opening.prepare(runs, files)
             # Until here nothing has changed, and any of the runs could be refused.
             for run in runs:
@@ -77,11 +81,32 @@ class Session:
             for run in finished:
                 self._run_guarded(run, partial(run.save, last=True))
 
-    def _rehearse(self, runs: Sequence[Run]) -> None:
-        """Compiling takes a minute on a GPU: too long to let somebody wait who wants to stop."""
-        waiting = [run for run in runs if run.trainer.needs_rehearsal]
-        if waiting and self._execution.mode == "graph":  # else there is nothing to rehearse
+    def _get_ready(self, resumed: Sequence[Run]) -> None:
+        """Whatever could fail in their first steps does so before anything of them is lost.
+
+        That of a new run may fail when it comes.
+        """
+        generators = generator_states()  # compilers may draw from them
+        self._announce_compiling(resumed)
+        try:
+            for run in resumed:
+                with self._warn_if_slow():
+                    run.trainer.get_ready()
+        except torch.OutOfMemoryError as error:
+            raise UserError(f"the GPU has too little free memory to go on: {error}") from None
+        except Exception:
+            self._stop.raise_if_requested()  # interrupted, the capture of a graph ends with errors of its own
+            raise
+        set_generator_states(generators)
+
+    def _announce_compiling(self, runs: Sequence[Run]) -> None:
+        if runs and self._execution.mode != "eager":
             self._listener.line("compiling the update, which takes a minute or two")
+
+    def _rehearse(self, runs: Sequence[Run]) -> None:
+        """Compiling takes a minute on a GPU: too long to wait for a stop."""
+        waiting = [run for run in runs if run.trainer.needs_rehearsal]
+        self._announce_compiling(waiting)
         for run in waiting:
             try:
                 with self._stop.interruptible(), self._warn_if_slow():
@@ -93,11 +118,11 @@ class Session:
 
     @contextlib.contextmanager
     def _warn_if_slow(self) -> Iterator[None]:
-        """Torch waits without end for helper processes of its own that hang."""
+        """Torch waits forever for its helper processes if they hang."""
         advice = (
-            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if that goes on, "
-            "stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 in the environment: "
-            "torch does without helper processes then."
+            f"the update has been compiling for {COMPILATION_SECONDS / 60:.0f} minutes; if it does not "
+            "finish, stop this run and start it again with TORCHINDUCTOR_COMPILE_THREADS=1 set: "
+            "torch then compiles without helper processes."
         )
         timer = threading.Timer(COMPILATION_SECONDS, self._listener.warning, [advice])
         timer.daemon = True
@@ -128,10 +153,10 @@ class Session:
         try:
             work()
         except Diverged as error:
-            advice = "Its last checkpoint is whole: go on from it with other settings and --allow-changes."
+            advice = "Its last checkpoint is intact: resume from it with other settings and --allow-changes."
             self._give_up(run, error, advice)
         except (WorkerDied, WorkerError, SnapshotError) as error:
-            self._give_up(run, error, "Its last checkpoint is whole: the same command goes on from it.")
+            self._give_up(run, error, "Its last checkpoint is intact: the same command resumes from it.")
         else:
             return True
         return False

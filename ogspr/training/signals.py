@@ -13,14 +13,14 @@ from types import FrameType
 
 _SHOW_CURSOR = b"\x1b[?25h"  # a live display hides it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Signals within so many seconds are one request: `timeout` signals a process and then its whole group.
+# Signals within this many seconds are one request: `timeout` signals a process and then its whole group.
 ONE_REQUEST = 1.0
 
 
 class Stopped(BaseException):
     """The user or the system asked the process to end.
 
-    No Exception: compilers catch those in many places and go on.
+    Not an Exception: compilers catch those in many places and continue.
     """
 
     def __init__(self, number: int) -> None:
@@ -30,7 +30,7 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """Remembers that somebody asked for the end, until the loop comes to a place where it can end."""
+    """Remembers a request to stop until the loop comes to a place where it can stop."""
 
     def __init__(self) -> None:
         self._listening_to: set[signal.Signals] = set()
@@ -71,13 +71,13 @@ class StopRequest:
     def on_hangup(self) -> None:
         """Asks for the end as a terminal does that is closed, unless such signals are ignored.
 
-        Never the second request that ends at once: nobody has asked for that.
+        Never the second request, which stops immediately: it was not asked for.
         """
         if signal.SIGHUP in self._listening_to and self._number is None:
             self._hear(signal.SIGHUP, None)
 
     def raise_if_requested(self) -> None:
-        """Raises Stopped if somebody asked."""
+        """Raises Stopped if a stop was requested."""
         if self._number is not None:
             raise Stopped(self._number)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ogspr.agents.protocol import State
-from ogspr.records.tree import load_tree, save_tree
+from ogspr.records.tree import save_tree
 
 _KIND = "ogspr-agent-1"
 
@@ -18,11 +18,6 @@ _KIND = "ogspr-agent-1"
 def save_state(path: Path, state: State) -> None:
     """An agent's state: the file is complete or not there."""
     save_tree(path, as_arrays(state), _KIND)
-
-
-def load_state(path: Path) -> State:
-    """What was saved, tensors on the CPU; a UserError where the file is no agent's state."""
-    return as_tensors(load_tree(path, _KIND))
 
 
 def as_arrays(state: State) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ogspr.types import Action
 class Stopwatch:
     """Seconds by phase. One phase begins where another ends, so all of them add up to the whole."""
 
-    REST = "rest"  # between the phases that somebody named
+    REST = "rest"  # between the named phases
 
     def __init__(self) -> None:
         self.reset()
@@ -65,7 +65,7 @@ class Progress:
     agent_steps: int = 0
     frames: int = 0
     episodes: int = 0
-    evaluated_at: int = -1  # agent steps at which the last evaluation began
+    evaluated_at: int = -1  # agent steps at which the last evaluation started
     last_score: float | None = None  # mean of the last evaluation
     best_score: float | None = None
 
@@ -80,16 +80,16 @@ class Trainer:
         finish_round    on a CPU, make the updates; let an evaluation advance;
                         wait for the environment; store what it did
 
-    A GPU gets its updates early, so that it is busy while everybody else waits for the environment. On a CPU
+    A GPU gets its updates early, so that it is busy while everything else waits for the environment. On a CPU
     they would delay the action.
 
     Args:
         learner: Acts, stores, updates.
         env: What it learns in.
         evaluator: Judges snapshots of it.
-        records: Is told everything.
+        records: Gets everything.
         schedule: When what happens.
-        watch: Told what is being done.
+        watch: Gets the current phase.
     """
 
     def __init__(
@@ -138,6 +138,29 @@ class Trainer:
         with self._learner.stream():
             self._agent.rehearse(self._learner.replay)
         self._rehearsed = True
+
+    def get_ready(self) -> None:
+        """Does what could fail in the first steps of a run that goes on, and changes nothing.
+
+        The first update is tried where some were made before, or where it comes next; where neither is so,
+        replay may hold nothing yet that it could learn from.
+        """
+        self._require_windows()
+        shape = self._slot.observation.shape
+        with self._learner.stream():
+            self._agent.get_ready_to_act(shape)
+            if self._agent.updates or self.needs_rehearsal:
+                self._agent.get_ready_to_update(self._learner.replay)
+                self._rehearsed = True
+        self._evaluator.get_ready(shape)
+
+    def _require_windows(self) -> None:
+        """A UserError where the next update will find nothing to learn from, as far as that is certain."""
+        begin = self.progress.agent_steps + 1
+        steps = range(begin, self._schedule.agent_steps + 1)
+        first = next((step for step in steps if self._agent.updates_due(step)), None)
+        if first is not None and (first == begin or first <= self._agent.config.longest_horizon):
+            self._agent.require_windows(self._learner.replay)
 
     # --- a round --------------------------------------------------------------------------------
 
@@ -206,7 +229,12 @@ class Trainer:
 
     def state_dict(self) -> State:
         """Between two rounds: everything but the learner."""
-        episode = {"episode_score": self._slot.score, "episode_steps": self._slot.agent_steps}
+        slot = self._slot
+        episode = {
+            "episode_score": slot.score,
+            "episode_steps": slot.agent_steps,
+            "episode_frames": slot.frames,
+        }
         return {
             "progress": dict(vars(self.progress)) | episode,
             "scores": list(self._scores),
@@ -219,6 +247,7 @@ class Trainer:
         progress = dict(state["progress"])
         self._slot.score = progress.pop("episode_score")
         self._slot.agent_steps = progress.pop("episode_steps")
+        self._slot.frames = progress.pop("episode_frames", 0)  # older checkpoints lack it
         self.progress = Progress(**progress)
         self._scores = list(state["scores"])
         self._slot.current = self._slot.env.restore(state["environment"])

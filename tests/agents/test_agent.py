@@ -302,7 +302,7 @@ def test_an_update_with_a_number_that_is_not_finite_changes_nothing(name, kind, 
     for count in (1, 2):
         starts = {name: window.starts.tolist() for name, window in subject.look(kind).windows.items()}
         subject.learn(kind)
-        assert agent.failures_in_a_row == agent.failed_updates == count
+        assert agent.last_failure().in_a_row == agent.failed_updates == count
     assert not differing(before, without_failures(snapshot(agent)))
     assert torch.equal(replay.priority, priority)
     assert torch.equal(replay.largest_priority, largest)
@@ -323,10 +323,10 @@ def test_a_good_update_ends_a_row_of_failures_and_alone_counts_in_the_means(make
     rewards = replay.numbers[:, -2].clone()
     subject.spoil_rewards()
     update(subject)
-    assert agent.failures_in_a_row == 1
+    assert agent.last_failure().in_a_row == 1
     replay.numbers[:, -2] = rewards
     update(subject)
-    assert (agent.failures_in_a_row, agent.failed_updates, agent.last_failure().total) == (0, 1, 1)
+    assert (agent.last_failure().in_a_row, agent.failed_updates, agent.last_failure().total) == (0, 1, 1)
     metrics = agent.metrics()
     assert metrics["failed_updates"] == 1
     (_, (loss, *_)) = subject.recording.calls.get("long_term_loss") or subject.recording.calls["critic_loss"]

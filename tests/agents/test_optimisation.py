@@ -8,6 +8,7 @@ from torch import nn
 from benchmarks.precision import gradient_between
 from ogspr.agents.influence import Plain
 from ogspr.agents.learning import ClippedAdamW, joint_gradients, norm_of
+from ogspr.agents.modules import copy_state
 from ogspr.agents.protocol import Group, Trained
 from tests.agents import reference
 from tests.agents.scene import close
@@ -155,3 +156,28 @@ def test_no_step_or_several_tell_none(skips):
     for skip in skips:
         take_step(subject, [torch.ones(3), torch.ones(5), torch.ones(2)], skip)
     assert gradient_between(before, state(subject)) is None
+
+
+def test_groups_whose_parameters_have_equal_names_are_saved_beside_each_other():
+    def networks():
+        return optimiser(*(Group(nn.Linear(2, 1), 0.1) for _ in range(2)), Group(parameters(own=[1.0]), 0.1))
+
+    subject, other = networks(), networks()
+    take_step(subject, [torch.full(p.shape, 1.0 + i) for i, p in enumerate(subject.parameters)])
+    saved = state(subject)
+    moments = [f"{moment}.{name}" for moment in ("first", "second") for name in ("weight", "bias")]
+    assert saved.keys() == {
+        *(f"{group}.{name}" for group in (0, 1) for name in ("steps.weight", *moments)),
+        *("steps.own", "first.own", "second.own"),
+    }
+    close([saved[f"{group}.first.{name}"].max() for group in (0, 1) for name in ("weight", "bias")],
+          [0.1, 0.2, 0.3, 0.4])  # fmt: skip
+    new = {name: torch.zeros_like(tensor) for name, tensor in saved.items()}
+    close(gradient_between(new, saved), [1, 1, 2, 3, 3, 4, 5])
+    copy_state(other.state_dict(), saved)
+    for one, restored in zip(subject.parameters, other.parameters, strict=True):
+        restored.data.copy_(one.data)
+    for each in (subject, other):
+        take_step(each, [torch.full(p.shape, -2.0 + i) for i, p in enumerate(each.parameters)])
+    for one, restored in zip(subject.parameters, other.parameters, strict=True):
+        assert torch.equal(one, restored)

@@ -82,7 +82,7 @@ def test_a_seed_counts_once(tmp_path):
     (run,) = grid.methods["OG-SPR"]["dmc:walker-walk"]
     assert run.folder.name == "long"
     (warning,) = grid.warnings
-    assert f"seed 3 is there more than once; {tmp_path / 'long'} counts" in warning
+    assert f"seed 3 appears more than once; {tmp_path / 'long'} counts" in warning
     assert f"{tmp_path / 'short'} does not" in warning
 
 

@@ -37,14 +37,14 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("10000,20000,1,nan,500,truncated,", "at agent step 10000 has a score that is no number"),
+        ("10000,20000,1,nan,500,truncated,", "at agent step 10000 has a score that is not a number"),
         ("10000,20000,1,5.0,500,truncated,", "at agent step 10000 has 1 of 2 episodes"),
         ("ten,20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
         ("10000", "1 rows of eval.csv are damaged"),
         ("-5,20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
         ("1e30,20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
         (f"{10**30},20000,1,5.0,500,truncated,", "1 rows of eval.csv are damaged"),
-        ("10000,20000,1,1e308,500,truncated,", "has a score that is no number"),
+        ("10000,20000,1,1e308,500,truncated,", "has a score that is not a number"),
     ],
 )
 def test_an_evaluation_that_cannot_be_used_is_named_and_left_out(tmp_path, row, problem):
@@ -89,7 +89,7 @@ def broken(path):
     yield (
         write_run(path / "foreign", {0: 1.0}),
         lambda run: (run / "config.json").write_text(json.dumps({"model": "resnet"})),
-        "foreign: task is None",
+        "not from ogspr: task is None",
     )
     for place, steps in enumerate(("abc", None, [1], 0, -3, 10**30)):
         folder = write_run(path / f"steps-{place}", {0: 1.0}, agent_steps=steps)
@@ -104,7 +104,7 @@ def broken(path):
         lambda run: (run / "eval.csv").write_text(""),
         "no evaluation yet: eval.csv is empty",
     )
-    yield write_run(path / "header", {}), lambda run: run, "no evaluation that can be used"
+    yield write_run(path / "header", {}), lambda run: run, "no usable evaluation"
     yield (
         write_run(path / "bytes", {0: 1.0}),
         lambda run: (run / "eval.csv").write_bytes(b"\x00\xff\n\x00"),
@@ -139,7 +139,7 @@ def test_a_folder_without_runs_is_named_and_a_file_refused(tmp_path):
     ((folder, reason),) = collect([tmp_path / "empty"]).skipped
     assert folder == tmp_path / "empty"
     assert reason == "contains no runs (no config.json with eval.csv)"
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         collect([tmp_path / "nothing"])
 
 
@@ -150,7 +150,7 @@ def test_linked_runs_are_named(tmp_path):
     (tmp_path / "runs" / "loop").symlink_to(tmp_path / "runs")
     collection = collect([tmp_path / "runs"])
     assert collection.runs == ()
-    assert collection.skipped == ((tmp_path / "runs" / "link", "is a link; give the folder it leads to"),)
+    assert collection.skipped == ((tmp_path / "runs" / "link", "is a link; pass the folder it points to"),)
 
 
 def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ def test_what_should_be_equal_and_is_not_is_named(tmp_path):
     ]
     (line,) = mixed([read_run(path) for path in paths])
     assert line == (
-        "runs of dmc were made with different versions of mujoco, which draws other pictures: "
+        "runs of dmc were made with different versions of mujoco, which renders other images: "
         "3.17.0 (2 runs), 3.18.0 (1 run)"
     )
 
@@ -235,8 +235,8 @@ def test_runs_that_show_something_else_than_the_paper_are_named(tmp_path):
         write_run(tmp_path / "unknown", {0: 1.0}, manifest={}),
     ]
     assert unlike_the_paper([read_run(path) for path in paths]) == [
-        "1 run of atari not by the paper's protocol: preset machado2018 instead of atari100k; "
-        "not to be compared with its scores",
-        "2 runs of dmc not by the paper's protocol: image_size 40 instead of 84, "
-        "action_repeat 8 instead of 2, shadows False instead of True; not to be compared with its scores",
+        "1 run of atari not under the paper's protocol: preset machado2018 instead of atari100k; "
+        "not comparable with its scores",
+        "2 runs of dmc not under the paper's protocol: image_size 40 instead of 84, "
+        "action_repeat 8 instead of 2, shadows False instead of True; not comparable with its scores",
     ]

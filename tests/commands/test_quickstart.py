@@ -52,15 +52,15 @@ def test_it_ends_with_a_curve_and_a_film_and_goes_on_with_what_is_there(tmp_path
         idle.setattr(module, "train", not_again)
         module.quickstart(Quickstart(out=tmp_path), console)
         said = capsys.readouterr().out
-        assert said.startswith(f"{run} is finished: it has made its 140 agent steps\n")
-        assert "remove that folder, or name another: ogspr quickstart --out" in said
+        assert said.startswith(f"{run} is complete (140 agent steps)\n")
+        assert "remove that folder, or choose another: ogspr quickstart --out" in said
         assert film.exists()
 
         idle.setattr(module, "play", not_again)
         module.quickstart(Quickstart(out=tmp_path), console)
         said = capsys.readouterr().out
         assert re.findall(r"^ +(\d+) +\d+\.\d ", said, re.M) == ["0", "140"]
-        assert f"film        {film}\n" in said
+        assert f"video       {film}\n" in said
 
 
 def not_again(*_arguments, **_options):

@@ -1,5 +1,7 @@
 """Any Gymnasium environment, and a user's own."""
 
+import contextlib
+
 import gymnasium
 import numpy as np
 import pytest
@@ -30,6 +32,19 @@ def test_a_mujoco_environment_of_gymnasium_draws():
     assert env.spec.renderer
     assert "mujoco" in env.spec.versions
     env.close()
+
+
+@pytest.mark.usefixtures("opengl")
+def test_warnings_of_mujoco_are_written_to_no_file(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "MUJOCO_LOG.TXT").symlink_to(tmp_path / "mine")
+    with contextlib.closing(make("gym:InvertedPendulum-v5", seed=0)) as env:
+        env.reset()
+        physics = env._source._env.unwrapped
+        physics.data.qvel[:] = 1e20
+        physics.do_simulation(physics.data.ctrl, 1)
+    assert "The simulation is unstable" in caplog.text
+    assert not (tmp_path / "mine").exists()
 
 
 def test_grey_pictures_are_stacked_by_four_and_terminals_reported():
@@ -95,7 +110,7 @@ def test_an_infinite_reward_cuts_the_episode():
 
 @pytest.mark.parametrize("name", ["float_pictures", "wrong_shape"])
 def test_pictures_that_break_their_declaration_are_refused(name):
-    with pytest.raises(UserError, match="returned a picture of"):
+    with pytest.raises(UserError, match="returned an image of"):
         world(name)
 
 
@@ -121,7 +136,7 @@ def test_a_gymnasium_environment_with_methods_of_our_names_is_still_one():
 
 
 def test_a_missing_library_for_drawing_is_a_users_problem_told_in_a_line():
-    with pytest.raises(UserError, match="cannot be drawn: pygame is not installed"):
+    with pytest.raises(UserError, match="cannot be rendered: pygame is not installed"):
         world("needs_a_library")
 
 
@@ -146,7 +161,7 @@ def own_environment(seed: int):
     [
         ("dict_actions", "action space Dict.* cannot be used"),
         ("unbounded_actions", "infinite bounds"),
-        ("vector_observations", "is no picture"),
+        ("vector_observations", "is not an image"),
         ("not_an_environment", "returned a int"),
         ("contuer", "did you mean counter"),
     ],
@@ -164,8 +179,8 @@ def test_what_cannot_be_used_is_named(name, message):
         ("dcm:walker-walk", "did you mean dmc"),
         ("dmc:walker-wlak", "walker-walk"),
         ("atari:Pnog", "Pong"),
-        ("walker-walk", "is no environment name"),
-        ("dmc:", "is no environment name"),
+        ("walker-walk", "is not an environment name"),
+        ("dmc:", "is not an environment name"),
         (".relative:make", "unknown suite or module"),
         ("gym:zzzzqqq", "nothing similar is known"),
     ],
@@ -185,5 +200,5 @@ def test_impossible_sizes_are_refused(options):
 
 
 def test_options_that_would_do_nothing_are_refused():
-    with pytest.raises(UserError, match="option camera has no meaning for atari"):
+    with pytest.raises(UserError, match="option camera does not apply to atari"):
         make("atari:Pong", seed=0, options=EnvOptions(camera=1))

@@ -334,5 +334,5 @@ def test_a_worker_that_dies_around_a_lost_life_changes_nothing():
 @pytest.mark.parametrize("option", ["life_loss", "fire"])
 @pytest.mark.parametrize("value", [True, False])
 def test_other_suites_have_neither_lives_nor_fire(option, value):
-    with pytest.raises(UserError, match=f"option {option.replace('_', '-')} has no meaning for dmc"):
+    with pytest.raises(UserError, match=f"option {option.replace('_', '-')} does not apply to dmc"):
         check_task("dmc:walker-walk", EnvOptions(**{option: value}))

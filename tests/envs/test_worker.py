@@ -65,7 +65,7 @@ def test_a_step_can_be_begun_and_finished_later(worker):
         with pytest.raises(RuntimeError, match="finish the step"):
             call()
     assert env.finish_step().reward == 1.0
-    with pytest.raises(RuntimeError, match="no step was begun"):
+    with pytest.raises(RuntimeError, match="no step was started"):
         env.finish_step()
     assert env.step(ACTION).reward == 2.0
     env.close()
@@ -183,7 +183,7 @@ def test_real_signals_at_any_moment_leave_a_worker_that_goes_on(open_worker):
                 try:
                     reward = env.finish_step().reward
                 except RuntimeError as error:
-                    assert "no step was begun" in str(error)  # interrupted before or after it
+                    assert "no step was started" in str(error)  # interrupted before or after it
                     continue
             rewards.append(reward)
     finally:

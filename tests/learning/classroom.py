@@ -164,7 +164,7 @@ def assert_knows_its_world(pupil: Pupil, tolerance: float) -> None:
 
 
 def assert_acts_well(pupil: Pupil) -> None:
-    for state in pupil.world.resume_critical:
+    for state in pupil.world.decisive:
         assert pupil.greedy_value(state) >= 1.0 - GREEDY_TOLERANCE, f"state {state}"
 
 
@@ -173,7 +173,7 @@ def assert_learns_from_its_own_steps(pupil: Pupil, lesson: Lesson) -> None:
     rewards = pupil.learn_from_own_steps(lesson.updates)
     assert np.mean(rewards[-40:]) > OWN_REWARD  # at random it would be a third
     assert_acts_well(pupil)
-    for state in pupil.world.resume_critical:
+    for state in pupil.world.decisive:
         best = pupil.world.choice.best[state]
         assert pupil.values(state, best) == pytest.approx([1.0, 1.0], abs=lesson.tolerance)
 

@@ -82,7 +82,7 @@ class World:
 
     starts: ClassVar[tuple[int, ...]] = (1,)  # where episodes begin, each equally often
     states: ClassVar[tuple[int, ...]] = (1,)  # all but those an episode ends in
-    resume_critical: ClassVar[tuple[int, ...]] = ()  # the states where actions matter
+    decisive: ClassVar[tuple[int, ...]] = ()  # the states where actions matter
     discount: ClassVar[float] = 0.8
     episode_steps: ClassVar[int | None] = None  # until truncation
 
@@ -185,7 +185,7 @@ class EndlessWorld(World):
 class ActionWorld(World):
     """One step; the action decides what it pays."""
 
-    resume_critical = (1,)
+    decisive = (1,)
 
     def value(self, state: int, action: Action) -> float:
         return self.choice.reward(action, self.choice.best[state])
@@ -194,7 +194,7 @@ class ActionWorld(World):
 class CueWorld(ActionWorld):
     """One step; what is shown decides which action is the best."""
 
-    starts = states = resume_critical = (5, 10)
+    starts = states = decisive = (5, 10)
 
 
 class PlanWorld(ActionWorld):
@@ -202,7 +202,7 @@ class PlanWorld(ActionWorld):
 
     starts = (5,)
     states = (5, 10)
-    resume_critical = (10,)
+    decisive = (10,)
 
     def outcome(self, state: int, action: Action) -> Outcome:
         if state == 5:

@@ -155,7 +155,7 @@ def test_a_linked_run_is_named_and_not_followed(runs, tmp_path):
     screen = io.StringIO()
     rows = probed([tmp_path / "runs"], make_console(file=screen))
     assert {row.seed for row in rows} == {0}
-    assert f"warning: {tmp_path / 'runs' / 'seed-1'} is a link; give the folder" in screen.getvalue()
+    assert f"warning: {tmp_path / 'runs' / 'seed-1'} is a link; pass the folder" in screen.getvalue()
 
 
 def test_a_probe_that_ends_early_leaves_no_empty_file(runs, tmp_path, monkeypatch):
@@ -217,13 +217,17 @@ def test_mistakes_are_told(runs, options, complaint):
 
 
 def test_no_run_at_all():
-    with pytest.raises(UserError, match="which runs"):
+    with pytest.raises(UserError, match="no runs were given"):
         probed([])
 
 
 def test_an_out_that_cannot_be_written_is_told_before_the_work(runs, tmp_path):
     (tmp_path / "file").touch()
+    (tmp_path / "film.png").mkdir()
+    (tmp_path / "link.pdf").symlink_to(tmp_path / "file")
     for out, complaint in (
+        (tmp_path / "film.csv", r"cannot write .*film\.png"),
+        (tmp_path / "link.csv", r"cannot write .*link\.pdf: it is a link"),
         (tmp_path / "file" / "probe.csv", "cannot write"),
         (tmp_path / "probe.txt", "must end in .csv"),
     ):
@@ -236,7 +240,7 @@ def test_an_out_that_cannot_be_written_is_told_before_the_work(runs, tmp_path):
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(UserError, match="is not a run folder and contains none"):
         probed([tmp_path])
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         probed([tmp_path / "nowhere"])
 
 
@@ -248,7 +252,7 @@ def test_a_damaged_config(run):
 
 def test_a_run_without_checkpoint(run):
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(UserError, match=r"no checkpoint is in .*choose another run"):
+    with pytest.raises(UserError, match=r"there is no checkpoint in .*choose another run"):
         probed([run])
 
 
@@ -297,7 +301,7 @@ def test_a_method_that_has_no_representation(runs, monkeypatch):
 
 def test_different_tasks_are_named(runs, tmp_path):
     other = trained(tmp_path, task=DRIFT, env=EnvOptions(image_size=36))
-    with pytest.raises(UserError, match=f"of the task {DRIFT}, not {TASK}"):
+    with pytest.raises(UserError, match=f"to the task {DRIFT}, not to {TASK}"):
         probed([runs[0], *other])
     with pytest.raises(UserError, match=f"different tasks: {DRIFT}, {TASK}"):
         probed(other, collectors=tuple(runs[:1]))
@@ -306,13 +310,13 @@ def test_different_tasks_are_named(runs, tmp_path):
 def test_other_settings_of_the_environment_are_named(tmp_path):
     one = trained(tmp_path / "a", task=DRIFT, env=EnvOptions(image_size=36))
     other = trained(tmp_path / "b", task=DRIFT, env=EnvOptions(image_size=36, frame_stack=2), seeds=(1,))
-    with pytest.raises(UserError, match=r"shown its task differently.*frame_stack: 2 was None"):
+    with pytest.raises(UserError, match=r"saw its task differently.*frame_stack: 2 was None"):
         probed([*one, *other], task=DRIFT)
 
 
 def test_a_world_without_a_state_has_nothing_to_predict(tmp_path):
     drift = trained(tmp_path, task=DRIFT, env=EnvOptions(image_size=36))
-    with pytest.raises(UserError, match="shows no state beside its pictures"):
+    with pytest.raises(UserError, match="provides no state besides its images"):
         probed(drift, task=DRIFT)
 
 

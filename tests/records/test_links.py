@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ogspr.commands.declared import Export, Play
+from ogspr.commands.declared import Export, Play, Quickstart, Report
 from ogspr.commands.policy import export, play
-from ogspr.commands.video import filming
+from ogspr.commands.train import TrainCommand
+from ogspr.commands.video import recording_video
 from ogspr.errors import UserError
 from ogspr.probe.probing import HeadTraining
 from ogspr.probe.results import draw, summarise, write_rows
@@ -33,6 +34,7 @@ from ogspr.records.run import RunFolder, read_json
 from ogspr.report.build import make_report, write_report
 from ogspr.report.probing import find_losses
 from ogspr.training.policy_file import load_policy
+from ogspr.training.presets import preset_options
 from tests.analysis.folders import write_run
 from tests.probe.test_results import TASK as PROBED
 from tests.probe.test_results import rows
@@ -40,6 +42,7 @@ from tests.training.runs import TASK, Listener, Recorder, request, train
 from tests.training.test_refused_resume import looks, within
 from tests.training.test_runs import stopped_run
 
+PLACE = TASK.replace(":", "-")
 PRECIOUS = b"nobody may change this"
 
 
@@ -106,7 +109,7 @@ def test_a_device_is_no_file():
 def test_a_file_with_a_second_name_is_replaced_but_not_written_in_place(tmp_path, victim):
     path = tmp_path / "file.csv"
     path.hardlink_to(victim / "file")
-    with pytest.raises(UserError, match=r"a hard link\); put a copy in its place"):
+    with pytest.raises(UserError, match=r"a hard link\); replace it with a copy"):
         open_to_change(path)
     write_atomic(path, b"new")
     assert (path.read_bytes(), (victim / "file").read_bytes()) == (b"new", PRECIOUS)
@@ -125,7 +128,7 @@ def test_a_link_to_a_folder_is_for_those_who_name_it(tmp_path, victim):
     make_folder(tmp_path / "scratch" / "runs")
     write_atomic(tmp_path / "scratch" / "new.csv", b"new")
     assert (victim / "new.csv").read_bytes() == b"new"
-    with pytest.raises(UserError, match="scratch: it is a link; put a folder in its place"):
+    with pytest.raises(UserError, match="scratch: it is a link; replace it with a folder"):
         make_inner_folder(tmp_path / "scratch")
 
 
@@ -134,11 +137,11 @@ def test_what_would_never_end_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zeros").symlink_to("/dev/zero")
     for name in ("pipe", "zeros"):
-        with pytest.raises(OSError, match="it is no file"):
+        with pytest.raises(OSError, match="it is not a file"):
             read_file(tmp_path / name)
-        with pytest.raises(UserError, match=rf"cannot read .*{name}: it is no file\."):
+        with pytest.raises(UserError, match=rf"cannot read .*{name}: it is not a file\."):
             read_json(tmp_path / name)
-        with pytest.raises(UserError, match=rf"cannot read .*{name}.*it is no file"):
+        with pytest.raises(UserError, match=rf"cannot read .*{name}.*it is not a file"):
             load_policy(tmp_path / name)
 
 
@@ -224,7 +227,7 @@ def test_a_run_does_not_write_through_a_link(tmp_path, run, victim, name, new):
     if new:
         run = tmp_path / "new" / "seed-0"
     plant(run, name, lambda path: path.symlink_to(victim / "file"))
-    assert_refused(run, victim, f"{Path(name).name}(/.*)? is a link; a run's folder must hold|config.json")
+    assert_refused(run, victim, f"{Path(name).name}(/.*)? is a link; a run's folder must contain|config.json")
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -233,14 +236,14 @@ def test_a_run_has_its_folders_itself(tmp_path, run, victim, name, new):
     if new:
         run = tmp_path / "new" / "seed-0"
     plant(run, name, lambda path: path.symlink_to(victim))
-    assert_refused(run, victim, f"{name} is a link; a run's folder must hold its files itself")
+    assert_refused(run, victim, f"{name} is a link; a run's folder must contain its files itself")
 
 
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("name", [name for name in FILES if "unfinished" not in name])
 def test_a_pipe_in_the_place_of_a_file_is_refused(run, victim, name):
     plant(run, name, os.mkfifo)
-    assert_refused(run, victim, r"is a pipe|it is no file")
+    assert_refused(run, victim, r"is a pipe|it is not a file")
 
 
 @pytest.mark.parametrize("name", ["train.csv", "episodes.csv", "eval.csv", "system.csv", "lock"])
@@ -269,7 +272,7 @@ def test_runs_behind_a_link_are_the_users(tmp_path, run, victim):
     recorder = Recorder()
     with untouched(victim):
         train(request(tmp_path / "short"), recorder)
-    assert any(line.startswith(f"{tmp_path / 'short' / 'seed-0'} goes on") for line in recorder.lines)
+    assert any(line.startswith(f"resuming {tmp_path / 'short' / 'seed-0'} from") for line in recorder.lines)
 
 
 def test_a_link_that_comes_later_is_refused_when_it_is_met(run, victim):
@@ -284,7 +287,7 @@ def test_a_link_that_comes_later_is_refused_when_it_is_met(run, victim):
 
     with (
         untouched(victim),
-        pytest.raises(UserError, match="policies: it is a link; put a folder in its place"),
+        pytest.raises(UserError, match="policies: it is a link; replace it with a folder"),
     ):
         train(request(run.parent), Mover())
 
@@ -316,7 +319,10 @@ def play_once(path: Path, out: Path | None = None) -> Path:
 def test_a_film_is_not_made_behind_a_link(run, victim):
     plant(run, "videos", lambda path: path.symlink_to(victim))
     for out in (None, run / "videos" / "quickstart.mp4"):
-        with untouched(victim), pytest.raises(UserError, match="videos: it is a link; put a folder"):
+        with (
+            untouched(victim),
+            pytest.raises(UserError, match="videos: it is a link; replace it"),
+        ):
             play_once(run, out)
 
 
@@ -332,7 +338,7 @@ def test_a_film_does_not_replace_what_a_link_leads_to(run, victim):
 def test_a_film_goes_where_its_user_says(tmp_path, victim):
     """A link of the user's own."""
     (tmp_path / "films").symlink_to(victim)
-    with filming(tmp_path / "films" / "a.mp4") as video:
+    with recording_video(tmp_path / "films" / "a.mp4") as video:
         video.add(np.zeros((3, 84, 84), np.uint8))
     assert (victim / "a.mp4").stat().st_size
 
@@ -354,7 +360,7 @@ def test_a_report_does_not_write_into_a_linked_folder(tmp_path, victim, name):
     write_run(tmp_path / "runs" / "a", {0: 1.0})
     (victim / "curves-dmc.png").write_bytes(PRECIOUS)
     plant(tmp_path / "out", name, lambda path: path.symlink_to(victim))
-    with untouched(victim), pytest.raises(UserError, match=f"{name}: it is a link; put a folder"):
+    with untouched(victim), pytest.raises(UserError, match=f"{name}: it is a link; replace it with a folder"):
         write_report([tmp_path / "runs"], tmp_path / "out", None, console())
 
 
@@ -383,6 +389,46 @@ def test_a_report_may_lie_behind_a_link(tmp_path, victim):
     assert (victim / "report.html").exists()
 
 
+# --- places that nobody has named ---------------------------------------------------------------
+
+
+def test_a_report_is_led_nowhere_by_a_link_of_its_default_name(tmp_path, victim, monkeypatch):
+    write_run(tmp_path / "runs" / "a", {0: 1.0})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report").symlink_to(victim)
+    with untouched(victim), pytest.raises(UserError, match="report is a link; say --out report if"):
+        Report(runs=(Path("runs"),)).run(console())
+    Report(runs=(Path("runs"),), out=Path("report")).run(console())
+    assert (victim / "report.html").exists()
+
+
+@pytest.mark.parametrize("link", ["runs", f"runs/{PLACE}", f"runs/{PLACE}/small/seed-7"])
+def test_a_run_is_led_nowhere_by_links_of_its_default_place(tmp_path, victim, monkeypatch, link):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(victim)
+    command = TrainCommand(preset_options("small", TASK), task=TASK, preset="small", seeds=(0, 7))
+    said = f"^{link} is a link; say --out runs/{PLACE}/small if you mean"
+    with untouched(victim), pytest.raises(UserError, match=said):
+        command.run(console())
+
+
+@pytest.mark.parametrize("link", ["runs", "runs/quickstart", "runs/quickstart/seed-0"])
+def test_a_quickstart_is_led_nowhere_by_links(tmp_path, victim, monkeypatch, link):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(victim)
+    with untouched(victim), pytest.raises(UserError, match=f"^{link} is a link; say --out runs/quickstart"):
+        Quickstart().run(console())
+
+
+def test_policies_alone_are_results_that_no_new_run_replaces(tmp_path):
+    (tmp_path / "seed-0" / "policies").mkdir(parents=True)
+    (tmp_path / "seed-0" / "policies" / "best.safetensors").write_bytes(PRECIOUS)
+    with untouched(tmp_path), pytest.raises(UserError, match="holds results of a run"):
+        train(request(tmp_path))
+
+
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("name", ["config.json", "manifest.json", "eval.csv"])
 def test_a_run_with_a_pipe_is_left_out_of_a_report(tmp_path, name):
@@ -393,7 +439,7 @@ def test_a_run_with_a_pipe_is_left_out_of_a_report(tmp_path, name):
     report = make_report([tmp_path / "runs"])
     assert [run.folder.name for run in report.collection.runs] == ["b"]
     ((_, complaint),) = report.collection.skipped
-    assert "it is no file" in complaint
+    assert "it is not a file" in complaint
 
 
 @pytest.mark.usefixtures("soon")

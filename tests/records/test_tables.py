@@ -38,7 +38,7 @@ def test_a_table_that_is_too_short_is_refused(tmp_path, content):
     path = tmp_path / "t.csv"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(UserError, match="where the checkpoint knows of 10"):
+    with pytest.raises(UserError, match="fewer than the 10 of the checkpoint"):
         Table(path, 10)
     assert (path.read_text() if path.exists() else None) == content
 

@@ -89,3 +89,8 @@ def test_another_kind_is_refused(tmp_path):
     save_tree(tmp_path / "tree", {}, "one")
     with pytest.raises(UserError, match="not of the kind other, but one"):
         load_tree(tmp_path / "tree", "other")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*nowhere"):
+        load_tree(tmp_path / "nowhere", "test")

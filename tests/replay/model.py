@@ -122,16 +122,22 @@ class Recorder:
     def runs(self, horizon: int) -> dict[Place, list[Place]]:
         """By where they begin, all observations that were stored in a row, `horizon` steps long."""
         stored = list(self.stored)
-        return {stored[i]: stored[i : i + horizon + 1] for i in range(len(stored) - horizon)}
+        runs = {stored[i]: stored[i : i + horizon + 1] for i in range(len(stored) - horizon)}
+        return {start: run for start, run in runs.items() if self.has_stack(start)}
+
+    def has_stack(self, place: Place) -> bool:
+        """All frames of its stack are stored."""
+        oldest = max(0, place.step - self.replay.shape.frame_stack + 1)
+        return all(Place(place.episode, step) in self.stored for step in range(oldest, place.step + 1))
 
     def is_valid(self, start: Place, horizon: int) -> bool:
         """Its stack is stored, and it has `horizon` outcomes or a terminal before that many."""
         episode = self.episodes[start.episode]
         known = episode.known(start.step, horizon)
         complete = len(known) == horizon or (len(known) > 0 and known[-1])
-        oldest = max(0, start.step - self.replay.shape.frame_stack + 1)
-        needed = range(oldest, start.step + len(known) + 1)
-        return complete and all(Place(start.episode, step) in self.stored for step in needed)
+        needed = range(start.step, start.step + len(known) + 1)
+        stored = all(Place(start.episode, step) in self.stored for step in needed)
+        return complete and stored and self.has_stack(start)
 
 
 def drawable(replay: Replay, horizon: int, **draw: bool) -> Window:
@@ -184,7 +190,9 @@ def check_runs(recorder: Recorder, horizon: int, **draw: bool) -> None:
     assert sorted(starts) == sorted(expected)
     for row, (start, actions, rewards, alive, first) in enumerate(fields_of(starts, window)):
         places = expected[start]
-        assert [place_of(frame) for frame in window.frames[window.rows[row]].numpy()] == places
+        for k, place in enumerate(places):
+            stack = window.frames[window.stack(k)[row]].flatten(0, 1).numpy()
+            assert np.array_equal(stack, recorder.episodes[place.episode].observations[place.step])
         assert first == [place.step == 0 for place in places]
         assert alive[0] == 1.0
         for k, (here, there) in enumerate(pairwise(places)):

@@ -114,7 +114,7 @@ def test_the_text_of_a_plan_names_size_and_place():
     text = str(choose_place(shape, 1, gpu_rooms(shape.bytes)))
     assert text.startswith("replay: 100000 steps")
     assert f"{shape.bytes / 1e9:.2f} GB" in text
-    assert "beside the networks" in text
+    assert "next to the networks" in text
     assert "main memory" in str(choose_place(shape, 1, gpu_rooms(0, shape.bytes)))
 
 

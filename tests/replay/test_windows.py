@@ -334,17 +334,20 @@ def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(action, picture
 
 
 @pytest.mark.parametrize(
-    ("capacity", "mean_length"),
+    ("capacity", "frame_stack", "mean_length"),
     [
-        (7, 4.0),
-        (7, 40.0),  # episodes longer than the ring
-        (23, 1.5),  # many episodes of one step
-        (40, 6.0),
+        (7, 1, 4.0),
+        (7, 1, 40.0),  # episodes longer than the ring
+        (9, 3, 40.0),
+        (23, 1, 1.5),  # many episodes of one step
+        (23, 3, 1.5),
+        (40, 4, 6.0),
+        (40, 1, 6.0),
     ],
 )
 @pytest.mark.parametrize("draw", [{}, {"by_priority": False}], ids=["by priority", "uniform"])
-def test_after_every_step_all_runs_across_episodes_can_be_drawn(capacity, mean_length, draw):
-    recorded = recorder(capacity, frame_stack=1)
+def test_after_every_step_all_runs_across_episodes_can_be_drawn(capacity, frame_stack, mean_length, draw):
+    recorded = recorder(capacity, frame_stack)
     history = record_anything(recorded, np.random.default_rng(0), mean_length)
     for _ in range(120):
         next(history)
@@ -377,12 +380,16 @@ def test_a_lost_life_within_an_episode_is_terminal_and_begins_nothing():
     assert window.rewards.all()
 
 
-def test_windows_across_episodes_need_a_frame_stack_of_one():
-    recorded = recorder(frame_stack=2)
-    recorded.add_episode(steps=9)
-    for ask in (recorded.replay.draw, recorded.replay.peek):
-        with pytest.raises(ValueError, match="frame stack of one, not 2"):
-            ask([(Draw(2, 3), evenly(2)), (Draw(2, 3, across_episodes=True), evenly(2))])
+def test_stacks_across_episodes_stay_within_their_own():
+    """Two steps, then the next episode: its first frame three times, and nothing of the one before."""
+    recorded = recorder(frame_stack=3)
+    recorded.add_episode(steps=2, truncated=True)
+    recorded.begin()
+    recorded.add()
+    window = drawable(recorded.replay, 4, across_episodes=True)
+    stacks = [window.stack(k)[0].tolist() for k in range(5)]
+    assert stacks == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [3, 3, 3], [3, 3, 4]]
+    assert [window.newest_frame(k).tolist() for k in range(5)] == [[[slot]] for slot in range(5)]
 
 
 def test_peeking_gives_the_windows_that_drawing_gives():

@@ -124,7 +124,7 @@ def test_broken_folders_and_mixed_versions_are_told(tmp_path):
     text = screen.file.getvalue()
     assert "different versions of ogspr: 0.1.0 (1 run), 9.9 (1 run)" in text
     assert "Beware: " in (tmp_path / "out" / "tables" / "main.tex").read_text()
-    assert "the evaluation at agent step 5000 has a score that is no number" in text
+    assert "the evaluation at agent step 5000 has a score that is not a number" in text
     assert "c[bold]: " in text
     document = document_in(tmp_path / "out" / "report.html")
     assert len(document["warnings"]) == 2
@@ -143,7 +143,7 @@ def test_versions_that_differ_by_their_commit_are_told(tmp_path):
 
 def test_nothing_to_report_is_an_error(tmp_path):
     write_run(tmp_path / "runs" / "a", {})
-    with pytest.raises(UserError, match=r"no run that could be used was found:\n.*no evaluation"):
+    with pytest.raises(UserError, match=r"no usable run was found:\n.*no usable evaluation"):
         write_report([tmp_path / "runs"], tmp_path / "out", None, console())
 
 
@@ -183,7 +183,7 @@ def test_losses_of_probing_become_a_table(tmp_path):
     both, *paper = table["cheetah-run, sum of both"]
     assert both.value == 2.0  # of the seed that has both
     assert paper[0].value == pytest.approx(0.035 + 1.6)
-    assert warnings == (f"{tmp_path / 'runs' / 'probe.csv'}: left out 1 row of losses that cannot be used",)
+    assert warnings == (f"{tmp_path / 'runs' / 'probe.csv'}: skipped 1 unusable row of losses",)
 
 
 def test_presets_of_older_probes_are_the_same_collectors(tmp_path):
@@ -246,7 +246,7 @@ def test_probes_with_other_settings_are_not_mixed_and_none_counts_twice(tmp_path
     table, (mixed, twice) = probing(tmp_path)
     assert table["cheetah-run, state from h"][0].value == 0.1
     assert table["cheetah-run, state from h"][0].note == "1 of 5 seeds"
-    assert "shown are those with updates 100000" in mixed
+    assert "showing those with updates 100000" in mixed
     assert "not updates 10," in mixed
     assert "1 losses of probing were found twice" in twice
 
@@ -289,4 +289,4 @@ def test_many_lines_of_trouble_are_counted(tmp_path, monkeypatch):
         write_run(tmp_path / "runs" / f"bad-{place}", {})
     screen = console()
     write_report([tmp_path / "runs"], tmp_path / "out", None, screen)
-    assert "... and 2 more; all are in the page" in screen.file.getvalue()
+    assert "... and 2 more; all are on the page" in screen.file.getvalue()

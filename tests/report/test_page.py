@@ -193,7 +193,7 @@ def test_driver_sees_errors_and_requests(tab: Page, tmp_path: Path):
 @in_browser
 def test_overview_counts(shown: Page):
     assert shown.texts(".tile-value") == ["30", "5", "2", "14.1M", "1"]  # 25 x 500k + 5 x 310k steps
-    assert shown.texts(".tile-remark")[0] == "25 as long as asked for, 5 not yet"
+    assert shown.texts(".tile-remark")[0] == "25 complete, 5 in progress"
     assert shown.texts(".attention li")[1] == "runs/old/seed-0 has no config.json"
 
 
@@ -1017,7 +1017,7 @@ def test_a_live_page_loads_then_is_empty_and_says_when_its_server_is_gone(tab: P
         tab.wait("document.querySelectorAll('.card').length > 1")
         assert tab.texts(".live")[0].startswith("Up to date")
     tab.wait("document.querySelector('.live').dataset.state === 'gone'")
-    assert tab.texts(".live")[0].startswith("Server gone; as of ")
+    assert tab.texts(".live")[0].startswith("Server not reachable; as of ")
     assert tab.count(".card") > 1
 
 

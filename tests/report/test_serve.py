@@ -188,7 +188,7 @@ def test_a_port_in_use_and_a_folder_that_is_none_are_told(tmp_path):
     screen = make_console(file=io.StringIO())
     with served([tmp_path]) as port, pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}"):
         serve([tmp_path], host="127.0.0.1", port=port, console=screen)
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         serve([tmp_path / "nothing"], host="127.0.0.1", port=0, console=screen)
     with pytest.raises(UserError, match="cannot listen on"):
         serve([tmp_path], host="127.0.0.1", port=99_999, console=screen)

@@ -1,7 +1,10 @@
 """Small learners with something in their replay, for tests of how tensor code is run."""
 
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +18,7 @@ from ogspr.agents.protocol import AgentConfig
 from ogspr.device import Device
 from ogspr.training.learner import Learner, LearnerSettings
 from ogspr.training.options import Execution, default_execution
-from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, TimeStep
+from ogspr.types import ContinuousActions, DiscreteActions, EnvSpec, Place, TimeStep
 
 SMALL = Sizes(
     encoder_channels=16,
@@ -31,12 +34,15 @@ SMALL = Sizes(
 CONTINUOUS = EnvSpec("small", (3, 36, 36), 3, ContinuousActions(3), 2, None)
 DISCRETE = EnvSpec("small", (1, 36, 36), 4, DiscreteActions(5), 4, None)
 
+LATE = 10**6  # agent steps: long after the random ones
+_NOBODY_LOOKS = tempfile.TemporaryDirectory(prefix="ogspr-learners-")  # skipped updates are written there
 
-def small_config(variant: str = "ogspr", **changes) -> OGSPRConfig:
+
+def small_config(variant: str = "ogspr", **changes: Any) -> OGSPRConfig:
     return replace(preset(variant), sizes=SMALL, batch_size=16, target_period=4, **changes)
 
 
-OTHER_METHODS: dict[str, AgentConfig] = {
+OTHER_METHODS: dict[str, MRQConfig | DrQv2Config] = {
     "mrq": MRQConfig(sizes=MRQSizes(16, 64, 32, 70, 64, 64, 64), batch_size=16, target_period=4),
     "drqv2": DrQv2Config(sizes=DrQv2Sizes(16, 24, 64), batch_size=16),
 }
@@ -49,9 +55,9 @@ def make_learner(
     seed: int = 0,
     spec: EnvSpec = CONTINUOUS,
     config: AgentConfig | None = None,
-    place="device",
-    folder: Path = Path("unused"),
-    report=print,
+    place: Place = "device",
+    folder: Path = Path(_NOBODY_LOOKS.name),
+    report: Callable[[str], None] = print,
 ) -> Learner:
     where = Device(torch.device(device))
     settings = LearnerSettings(
@@ -68,20 +74,19 @@ def store_episodes(
     """Random pictures; every second episode ends by a terminal, the others by a truncation."""
     rng = np.random.default_rng(seed)
 
-    def step(**ending) -> TimeStep:
+    def step(terminated: bool = False, truncated: bool = False) -> TimeStep:
         picture = rng.integers(0, 256, learner.spec.observation_shape, dtype=np.uint8)
-        flags = {"terminated": False, "truncated": False} | ending
         given = float(rng.normal()) if reward is None else reward
-        return TimeStep(picture, given, 0.0, frames=1, proprioception=np.zeros(0), **flags)
+        return TimeStep(picture, given, 0.0, terminated, truncated, frames=1, proprioception=np.zeros(0))
 
     for episode in range(episodes):
         learner.begin(step())
         for t in range(length):
-            ending = {"terminated" if episode % 2 else "truncated": True} if t == length - 1 else {}
-            learner.add(learner.spec.actions.sample(rng), step(**ending))
+            last, terminal = t == length - 1, episode % 2 == 1
+            learner.add(learner.spec.actions.sample(rng), step(last and terminal, last and not terminal))
 
 
-def acted(learner: Learner, images: np.ndarray, agent_steps: int = 10**6, explore: bool = True) -> np.ndarray:
+def acted(learner: Learner, images: np.ndarray, agent_steps: int = LATE, explore: bool = True) -> np.ndarray:
     """What it does when it sees one observation, or several."""
     with learner.stream():
         asked = learner.agent.act_async(images, first=False, agent_steps=agent_steps, explore=explore)
@@ -91,8 +96,17 @@ def acted(learner: Learner, images: np.ndarray, agent_steps: int = 10**6, explor
 def updated(learner: Learner, updates: int = 1) -> dict[str, torch.Tensor]:
     """Its weights after so many updates, which follow late agent steps."""
     for _ in range(updates):
-        learner.update(10**6)
+        learner.update(LATE)
     return weights(learner)
+
+
+def set_learning_rate(learner: Learner, rate: float) -> None:
+    """Of everything it trains, from the next update on."""
+    with learner.stream():
+        for learning in learner.agent.learning.values():
+            for optimiser in learning.optimisers.values():
+                for vector in optimiser._vectors:
+                    vector.learning_rate.fill_(rate)
 
 
 def metrics(learner: Learner) -> dict[str, float]:

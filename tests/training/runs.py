@@ -73,7 +73,7 @@ def train(wanted: Request, audience: Listener | None = None, stop: StopRequest |
     return session
 
 
-def train_in_child(wanted: Request) -> int:
+def train_in_child(wanted: Request, stop: StopRequest | None = None) -> int:
     """Starts a training process; its process id. Forked, so that it need not import everything again."""
     child = os.fork()
     if child:
@@ -81,7 +81,7 @@ def train_in_child(wanted: Request) -> int:
     try:
         with Path(os.devnull).open("w") as nowhere:
             sys.stdout = sys.stderr = nowhere
-            train(wanted)
+            train(wanted, stop=stop)
         os._exit(0)
     except BaseException:
         os._exit(1)

@@ -1,20 +1,31 @@
 """The same learner run in different ways on a GPU. Needs one: `pytest -m gpu`."""
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from ogspr.agents import learning
+from ogspr.agents.ogspr.method import OGSPR
 from ogspr.ops import images as image_ops
+from ogspr.replay import Replay
 from ogspr.training.graph import GraphAccelerator, set_matrix_precision
-from ogspr.training.options import Execution
+from ogspr.training.learner import Learner
+from ogspr.training.options import Execution, Mode, Precision
 from ogspr.types import Draw
 from tests.training.learners import (
     CONTINUOUS,
     DISCRETE,
+    LATE,
     OTHER_METHODS,
+    acted,
     distance,
     make_learner,
+    metrics,
+    set_learning_rate,
     small_config,
     store_episodes,
     weights,
@@ -31,7 +42,7 @@ def settings_of_the_process():
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before
 
 
-def learner_on_gpu(mode="graph", precision="bf16", **options):
+def learner_on_gpu(mode: Mode = "graph", precision: Precision = "bf16", **options: Any) -> Learner:
     """Its kernels are chosen by rule, not by a race, and sum in a fixed order.
 
     Its steps have arrived: it stores them on a stream of its own, and tests look at them from another one.
@@ -42,20 +53,21 @@ def learner_on_gpu(mode="graph", precision="bf16", **options):
     return learner
 
 
-def updated(learner, updates=UPDATES):
+def updated(learner: Learner, updates: int = UPDATES) -> dict[str, Tensor]:
     for _ in range(updates):
-        learner.update()
+        learner.update(LATE)
     torch.cuda.synchronize()
     return weights(learner)
 
 
-def set_rewards(learner, rewards):
+def set_rewards(learner: Learner, rewards: float | Tensor) -> None:
     """Of all steps in replay, after what the learner is doing and before what it does next."""
-    learner.run(lambda: learner.replay.numbers[:, -2].copy_(torch.as_tensor(rewards)))
+    with learner.stream():
+        learner.replay.numbers[:, -2].copy_(torch.as_tensor(rewards))
 
 
-MODES = ("eager", "compiled", "graph")
-CASES = {
+MODES: tuple[Mode, ...] = ("eager", "compiled", "graph")
+CASES: dict[str, dict[str, Any]] = {
     "continuous": {"spec": CONTINUOUS},
     "discrete": {"spec": DISCRETE},
     "mrq": {"config": OTHER_METHODS["mrq"]},
@@ -71,7 +83,7 @@ def method(request):
 
 
 @functools.cache
-def way_of(mode, precision, case):
+def way_of(mode: Mode, precision: Precision, case: str) -> dict[str, Tensor]:
     """How far the weights have come after some updates: end minus start."""
     learner = learner_on_gpu(mode, precision, **CASES[case])
     start = weights(learner)
@@ -79,7 +91,7 @@ def way_of(mode, precision, case):
     return {name: end[name] - start[name] for name in start}
 
 
-def error(way, right):
+def error(way: dict[str, Tensor], right: dict[str, Tensor]) -> float:
     """Of two ways, as a share of their length.
 
     AdamW divides a gradient by its own size, so rounding errors of tiny gradients show in full: hence a share
@@ -109,16 +121,23 @@ def test_compiled_and_graph_round_no_worse_than_eager(precision, case):
     assert errors["graph"] < 2.0 * errors["eager"]
 
 
-def test_gpu_and_cpu_learn_the_same_in_fp32():
+def test_gpu_and_cpu_learn_the_same_in_fp32(monkeypatch):
     """Same weights and, by chance put equal, the same batch: the losses of the first update agree."""
     on_gpu, on_cpu = learner_on_gpu("eager", "fp32"), make_learner()
     on_gpu.load_state_dict(on_cpu.state_dict() | {"generator": on_gpu.state_dict()["generator"]})
-    drawn = on_cpu.agent._update._forward._draw_noise()
-    for learner, device in ((on_gpu, "cuda"), (on_cpu, "cpu")):
-        moved = type(drawn)(*(part.to(device) for part in drawn))
-        learner.agent._update._forward._draw_noise = lambda moved=moved: moved
-        learner.update()
-    gpu, cpu = on_gpu.metrics(), on_cpu.metrics()
+    draw = learning.raw_noise
+    drawn: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def drawn_once(wanted, generator):
+        """What the first of them has drawn, on the device of whoever asks."""
+        drawn.setdefault("numbers", draw(wanted, generator))
+        return tuple(part.to(generator.device) for part in drawn["numbers"])
+
+    with monkeypatch.context() as changed:
+        changed.setattr(learning, "raw_noise", drawn_once)
+        for learner in (on_cpu, on_gpu):
+            learner.update(LATE)
+    gpu, cpu = metrics(on_gpu), metrics(on_cpu)
     for name in cpu:
         if not name.startswith("encoder_gradient_"):  # of a batch that neither's chance has put equal
             assert gpu[name] == pytest.approx(cpu[name], rel=1e-3, abs=1e-4), name
@@ -138,17 +157,20 @@ def test_a_captured_update_uses_a_loaded_state(method):
 def test_a_captured_update_uses_a_new_learning_rate():
     learner = learner_on_gpu()
     before = updated(learner)
-    learner.set_learning_rate(0.0)
+    set_learning_rate(learner, 0.0)
     assert distance(updated(learner, 2), before) == 0.0
-    learner.set_learning_rate(1e-3)
+    set_learning_rate(learner, 1e-3)
     assert distance(updated(learner, 1), before) > 0.0
 
 
 def test_a_captured_update_sees_target_copies():
-    learner = learner_on_gpu()
+    config = small_config()
+    learner = learner_on_gpu(config=config)
     updated(learner)
-    assert learner.agent.updates % learner.agent.config.target_period == 0
-    online, target = learner.agent.value_network.core, learner.agent.target_core
+    assert learner.agent.updates % config.target_period == 0
+    method = learner.agent.method
+    assert isinstance(method, OGSPR)
+    online, target = method.networks.value.core, method.networks.target_core
     before = [parameter.cpu() for parameter in online.parameters()]
     updated(learner, 1)
     for copied, was in zip(target.parameters(), before, strict=True):
@@ -159,21 +181,22 @@ def test_a_captured_update_sees_new_steps():
     """Only steps that came after the capture have the reward 1000, and the values learn of them."""
     learner = learner_on_gpu()
     updated(learner)
-    learner.metrics()
+    metrics(learner)
     set_rewards(learner, 0.0)
     store_episodes(learner, seed=9, reward=1000.0)
     updated(learner, 4)
-    assert learner.metrics()["target_mean"] > 100.0
+    assert metrics(learner)["target_mean"] > 100.0
 
 
 @pytest.mark.parametrize("place", ["device", "pinned"])
 def test_phases_can_be_captured(place, method):
     learner = learner_on_gpu(place=place, **method)
-    for procedure in learner.phases().values():
-        for _ in range(5):
-            procedure()
+    with learner.stream():
+        for step in learner.agent.phases(learner.replay).values():
+            for _ in range(5):
+                step()
     torch.cuda.synchronize()
-    assert learner.metrics()["failed_updates"] == 0.0
+    assert metrics(learner)["failed_updates"] == 0.0
 
 
 @pytest.mark.parametrize("variant", ["as-written", "ogspr-op", "ogspr-sp", "shared-adapter", "anonmethod"])
@@ -190,7 +213,7 @@ def test_an_update_never_waits_for_the_gpu(mode, method):
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(5):
-            learner.update()
+            learner.update(LATE)
         store_episodes(learner, seed=3, episodes=1)
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -203,20 +226,20 @@ def test_a_learner_that_is_looked_at_learns_as_one_that_is_not(place):
     watched, other = (learner_on_gpu(place=place) for _ in range(2))
     for _ in range(UPDATES):
         for learner in (watched, other):
-            learner.update()
-            numbers = learner.metrics()
+            learner.update(LATE)
+            numbers = metrics(learner)
         assert 0.0 < numbers["encoder_gradient_combined"] < float("inf")
     torch.cuda.synchronize()
     for learner in (watched, other):
         assert distance(weights(learner), alone) == 0.0
 
 
-def assert_side_by_side_as_alone(method, learners, updates):
+def assert_side_by_side_as_alone(method: Mapping[str, Any], learners: int, updates: int) -> None:
     alone = [updated(learner_on_gpu(seed=seed, **method), updates) for seed in range(learners)]
     together = [learner_on_gpu(seed=seed, **method) for seed in range(learners)]
     for _ in range(updates):
         for learner in together:
-            learner.update()
+            learner.update(LATE)
     torch.cuda.synchronize()
     for learner, expected in zip(together, alone, strict=True):
         assert distance(weights(learner), expected) == 0.0
@@ -241,10 +264,15 @@ def test_a_failed_update_leaves_everything_as_it_was_in_a_graph():
     set_rewards(learner, float("nan"))
     assert distance(updated(learner, 3), before) == 0.0
     assert torch.equal(learner.replay.priority.cpu(), priorities)
-    assert learner.agent.failures_in_a_row == 3
+    assert learner.agent.last_failure().in_a_row == 3
     set_rewards(learner, rewards)
     assert distance(updated(learner, 1), before) > 0.0
-    assert learner.agent.failures_in_a_row == 0
+    assert learner.agent.last_failure().in_a_row == 0
+
+
+def wait_for_prefetching(replay: Replay) -> None:
+    assert replay._prefetcher is not None
+    replay._prefetcher.join()
 
 
 def test_pinned_frames_give_the_windows_of_the_call_before():
@@ -257,7 +285,7 @@ def test_pinned_frames_give_the_windows_of_the_call_before():
             for name in ("starts", "actions", "rewards", "alive", "first", "priority"):
                 assert torch.equal(getattr(window, name), right[name]), name
             assert torch.equal(window.frames[window.rows], right["frames"][right["rows"]])
-        pinned._prefetcher.join()
+        wait_for_prefetching(pinned)
 
 
 def test_pinned_frames_are_fetched_ahead_for_each_kind_of_update():
@@ -265,7 +293,7 @@ def test_pinned_frames_are_fetched_ahead_for_each_kind_of_update():
     pinned, on_device = learner_on_gpu(place="pinned").replay, learner_on_gpu().replay
     horizons = (3, 3, 5, 5, 3, 5, 5, 3)
     requests = [(h, torch.rand(16, dtype=torch.float64, device="cuda")) for h in horizons]
-    before: dict[int, tuple] = {}
+    before: dict[int, tuple[Draw, Tensor]] = {}
     for horizon, uniforms in requests:
         wanted = (Draw(16, horizon), uniforms)
         (window,) = pinned.draw([wanted])
@@ -273,14 +301,14 @@ def test_pinned_frames_are_fetched_ahead_for_each_kind_of_update():
         before[horizon] = wanted
         assert torch.equal(window.starts, right.starts)
         assert torch.equal(window.frames[window.rows], right.frames[right.rows])
-        pinned._prefetcher.join()
+        wait_for_prefetching(pinned)
 
 
 def test_a_learner_with_pinned_frames_learns_in_a_graph(method):
     learner = learner_on_gpu(place="pinned", **method)
     start = weights(learner)
     assert distance(updated(learner), start) > 0.0
-    assert learner.metrics()["failed_updates"] == 0.0
+    assert metrics(learner)["failed_updates"] == 0.0
 
 
 def test_replay_on_the_gpu_holds_what_replay_on_the_cpu_holds():
@@ -324,13 +352,15 @@ def test_the_first_layers_kernel_computes_the_first_layer(stack, channels, heigh
 def test_an_update_behind_a_question_changes_nothing_about_the_answer(method):
     one, other = (learner_on_gpu(seed=3, **method) for _ in range(2))
     picture = torch.randint(0, 256, one.spec.observation_shape, dtype=torch.uint8).numpy()
-    for agent_steps in range(10**6, 10**6 + 6):
-        expected = one.act(picture, agent_steps=agent_steps, explore=True)
-        for _ in range(one.updates_due(agent_steps + 1)):
-            one.update()
-        other.ask(picture, agent_steps=agent_steps, explore=True)
-        other.plan_updates(agent_steps + 1)
-        assert (other.action() == expected).all()
+    for agent_steps in range(LATE, LATE + 6):
+        expected = acted(one, picture, agent_steps)
+        for _ in range(one.agent.updates_due(agent_steps + 1)):
+            one.update(agent_steps + 1)
+        with other.stream():
+            answer = other.agent.act_async(picture, first=False, agent_steps=agent_steps)
+        for _ in range(other.agent.updates_due(agent_steps + 1)):
+            other.update(agent_steps + 1)
+        assert (answer() == expected).all()
     assert one.agent.updates == other.agent.updates > 0
 
 
@@ -339,5 +369,5 @@ def test_act_in_a_graph_equals_act_without():
     picture = torch.randint(0, 256, graph.spec.observation_shape, dtype=torch.uint8).numpy()
     for explore in (True, False):
         for _ in range(6):
-            actions = [learner.act(picture, agent_steps=10**6, explore=explore) for learner in (graph, eager)]
+            actions = [acted(learner, picture, explore=explore) for learner in (graph, eager)]
             assert actions[0] == pytest.approx(actions[1], abs=1e-4)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from ogspr.errors import UserError
-from ogspr.training.options import ComputeOptions, ReplayOptions
-from tests.training.learners import OTHER_METHODS
+from ogspr.training.options import ComputeOptions, Execution, ReplayOptions
+from tests.helpers.trajectories import ROOT
+from tests.training.learners import CONTINUOUS, OTHER_METHODS, make_learner, metrics, updated
 from tests.training.runs import TABLES, assert_same_run, request, tiny_options, train
 from tests.training.test_runs import stopped_run
 
@@ -54,21 +55,20 @@ def test_seeds_side_by_side_equal_each_alone(tmp_path):
             assert (ours / name).read_text() == (alone / name).read_text()
 
 
+def one_update(channels: int) -> None:
+    """The program of the test below."""
+    spec = replace(CONTINUOUS, frame_shape=(channels, 36, 36))
+    learner = make_learner(execution=Execution("graph", "bf16"), device="cuda", spec=spec)
+    updated(learner)
+    assert metrics(learner)["failed_updates"] == 0
+
+
 def test_kernels_kept_from_one_task_serve_the_next(tmp_path):
     """As when Pong is followed by cheetah-run: some weights have the same shape and begin elsewhere."""
-    program = """
-import sys
-from dataclasses import replace
-from tests.training.learners import CONTINUOUS, make_learner
-from ogspr.training.options import Execution
-spec = replace(CONTINUOUS, frame_shape=(int(sys.argv[1]), 36, 36))
-learner = make_learner(execution=Execution("graph", "bf16"), device="cuda", spec=spec)
-learner.update()
-assert learner.metrics()["failed_updates"] == 0
-"""
     kept = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    for channels in ("1", "3"):
-        subprocess.run([sys.executable, "-c", program, channels], env=kept, check=True, timeout=300)
+    for channels in (1, 3):
+        program = f"from tests.training.test_gpu_runs import one_update; one_update({channels})"
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=kept, check=True, timeout=300)
 
 
 def test_a_run_of_the_gpu_is_not_continued_on_a_cpu(tmp_path):

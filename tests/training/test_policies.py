@@ -137,7 +137,7 @@ def test_an_exported_policy_is_evaluated_in_its_own_protocol(run, tmp_path):
     wanted = Eval(path=path, task=TASK, episodes=3, seed=5, workers=False)
     alone, of_run = (commands.evaluate(each, console()) for each in (wanted, replace(wanted, path=run)))
     assert alone.episodes == of_run.episodes
-    with pytest.raises(UserError, match=f"would run the code {TASK}; if you trust it, say so: --task {TASK}"):
+    with pytest.raises(UserError, match=f"would run the code {TASK}; if you trust it, add: --task {TASK}"):
         commands.evaluate(replace(wanted, task=None), console())
 
 
@@ -216,7 +216,7 @@ def test_an_agent_does_not_run_code_that_a_file_names(run):
     agent = ogspr.load(run)
     with pytest.raises(UserError, match=rf"would run the code {TASK}; .*make_env\(seed=0, task='{TASK}'\)"):
         agent.make_env(seed=0)
-    with pytest.raises(UserError, match=f"is of the task {TASK}, not examples.chase:make"):
+    with pytest.raises(UserError, match=f"belongs to the task {TASK}, not to examples.chase:make"):
         agent.make_env(seed=0, task="examples.chase:make")
     env = agent.make_env(seed=0, task=TASK)
     assert agent.spec.actions.checked(agent.act(env.reset().observation)) is not None

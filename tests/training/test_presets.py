@@ -2,8 +2,9 @@
 
 import pytest
 
+from ogspr.agents.methods import all_preset_names
 from ogspr.errors import UserError
-from ogspr.training.presets import all_preset_names, preset_options
+from ogspr.training.presets import preset_options
 
 
 @pytest.mark.parametrize("name", all_preset_names())

@@ -1,6 +1,7 @@
 """A run was killed; a resume that is refused, for whatever reason, leaves every file of it as it was."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ogspr.agents.learning import Learning
 from ogspr.agents.methods import METHODS
 from ogspr.envs import EnvOptions
 from ogspr.errors import UserError
@@ -24,7 +26,16 @@ from ogspr.training.options import ComputeOptions, EvaluationOptions, KeepOption
 from ogspr.training.run import Listener
 from ogspr.training.run_records import RunRecords
 from ogspr.training.signals import Stopped, StopRequest
-from tests.training.runs import TASK, assert_same_run, disk_of, exit_code, request, tiny_options, train
+from tests.training.runs import (
+    TASK,
+    Recorder,
+    assert_same_run,
+    disk_of,
+    exit_code,
+    request,
+    tiny_options,
+    train,
+)
 from tests.training.test_runs import cut_off, flip_a_bit, newest, stopped_run
 
 KILLED_AT = 110  # agent steps, of 150
@@ -162,6 +173,14 @@ def remove_files(folder: Path) -> None:
         path.unlink()
 
 
+def keep_first_checkpoint(run: Path) -> None:
+    """As if it had been killed before it made a second one."""
+    for path in (run / "checkpoints").glob("*-step-*"):
+        if not path.name.endswith("-step-0"):
+            shutil.rmtree(path)
+    (run / "checkpoints" / "newest.json").unlink()
+
+
 def replace_by_pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -185,7 +204,7 @@ def spoil(path: Path) -> None:
 asked("a changed setting", r"agent\.discount: 0\.9 was 0\.99", agent=replace(AGENT, discount=0.9))
 asked("another method", "method: 'drqv2' was 'ogspr'", agent=METHODS["drqv2"].config())
 asked("another task", "not of .*counter", task="tests.helpers.worlds:counter", allow_changes=True)
-asked("fewer steps than it has made", "ends before; use a larger number", agent_steps=20)
+asked("fewer steps than it has made", "beyond --agent-steps 20; use a larger number", agent_steps=20)
 asked(
     "a network of another size",
     "does not fit these settings",
@@ -218,7 +237,7 @@ asked(
 )
 asked(
     "actions held for longer",
-    "taken with another protocol",
+    "taken with a different protocol",
     env=EnvOptions(image_size=36, action_repeat=2),
     allow_changes=True,
 )
@@ -229,8 +248,12 @@ if not torch.cuda.is_available():
 harmed("no config", "but no config.json", lambda run: (run / "config.json").unlink())
 harmed("a damaged config", "config.json is damaged", lambda run: cut_off(run / "config.json"))
 harmed("a config of another format", "has format 2", lambda run: set_value(run / "config.json", format=2))
-harmed("a run of version 0.1", "train anew", lambda run: set_value(run / "config.json", revision=1))
-harmed("a newer revision", "use a newer one", lambda run: set_value(run / "config.json", revision=99))
+harmed(
+    "a run of version 0.1",
+    "retrain, or use ogspr 0.1",
+    lambda run: set_value(run / "config.json", revision=1),
+)
+harmed("a newer revision", "use a newer version", lambda run: set_value(run / "config.json", revision=99))
 harmed(
     "an unknown method",
     "needs the method 'other', which is not installed",
@@ -249,7 +272,7 @@ harmed(
     lambda run: set_value(run / "manifest.json", resumed=7),
 )
 harmed("damaged checkpoints", "none of 2 checkpoints", damage_checkpoints)
-harmed("no checkpoints", "no checkpoint is in", lambda run: shutil.rmtree(run / "checkpoints"))
+harmed("no checkpoints", "there is no checkpoint in", lambda run: shutil.rmtree(run / "checkpoints"))
 harmed("no replay", "none of 2 checkpoints", lambda run: remove_files(run / "replay"))
 harmed(
     "a checkpoint of a newer version",
@@ -259,13 +282,13 @@ harmed(
 for table in ("train", "episodes", "eval"):
     harmed(
         f"{table}.csv too short",
-        r"bytes where the checkpoint knows of \d+",
+        r"bytes, fewer than the \d+ of the checkpoint",
         lambda run, name=table: (run / f"{name}.csv").write_text("agent_steps\n"),
     )
-harmed("no eval.csv", "has 0 bytes where", lambda run: (run / "eval.csv").unlink())
+harmed("no eval.csv", "has 0 bytes, fewer than", lambda run: (run / "eval.csv").unlink())
 harmed(
     "no header",
-    r"eval\.csv is damaged: it begins with no header",
+    r"eval\.csv is damaged: it has no header",
     lambda run: (run / "eval.csv").write_bytes(b"\xff" * 10_000),
 )
 harmed("rows that are none", "csv files .* are damaged", lambda run: spoil(run / "train.csv"))
@@ -307,6 +330,56 @@ def too_little_memory(scene: Scene) -> dict:
     return {}
 
 
+@reason("no window to learn from", "no window of 3 steps is stored")
+def no_window(scene: Scene) -> dict:
+    """With its first checkpoint only, and an update due at the first step that it makes."""
+    keep_first_checkpoint(scene.run)
+    return {"agent": replace(AGENT, random_steps=0), "allow_changes": True}
+
+
+@reason("too few random steps for a window", "no window of 3 steps is stored")
+def too_few_steps(scene: Scene) -> dict:
+    keep_first_checkpoint(scene.run)
+    return {"agent": replace(AGENT, random_steps=2), "allow_changes": True}
+
+
+def without_compiler(scene: Scene) -> dict:
+    torch._dynamo.reset()
+    scene.during.callback(torch._dynamo.reset)
+    scene.patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(scene.run.parent.parent / "cache"))
+    scene.during.enter_context(torch._inductor.config.patch({"cpp.cxx": (None, "/bin/false")}))
+    return {"compute": ComputeOptions(device="cpu", threads=1, mode="compiled"), "allow_changes": True}
+
+
+@reason("no compiler", r"torch cannot compile here: .*\. .*--compute\.mode eager")
+def no_compiler(scene: Scene) -> dict:
+    return without_compiler(scene)
+
+
+@reason("no compiler, and no update yet", r"--compute\.mode eager")
+def no_compiler_at_first(scene: Scene) -> dict:
+    keep_first_checkpoint(scene.run)
+    return without_compiler(scene)
+
+
+@reason("a GPU without memory", "too little free memory")
+def no_gpu_memory(scene: Scene) -> dict:
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    scene.patch.setattr(Learning, "_sample", fail)
+    return {}
+
+
+@reason("a disk that takes no checkpoints", "cannot write .*checkpoints: Read-only")
+def no_checkpoints(scene: Scene) -> dict:
+    def read_only(**_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    scene.patch.setattr("ogspr.records.checkpoints.TemporaryFile", read_only)
+    return {}
+
+
 @reason("another version of a library", "restore it with the same task, settings and library versions")
 def another_library(scene: Scene) -> dict:
     scene.patch.setattr("ogspr.envs.gym.version", lambda _package: "99.0")
@@ -321,7 +394,7 @@ def no_task(scene: Scene) -> dict:
     return {}
 
 
-@reason("a policy of another revision", "the checkpoint is of")
+@reason("a policy of another revision", "the checkpoint has revision")
 def another_policy(scene: Scene) -> dict:
     """As in a checkpoint whose sums are right."""
     records = RunRecords.__init__
@@ -362,10 +435,25 @@ def test_of_a_run_with_its_first_checkpoint_only(tmp_path):
     assert_refused(tmp_path, "does not fit", agent=replace(AGENT, batch_size=8), allow_changes=True)
 
 
+def test_a_damaged_checkpoint_that_cannot_be_moved_aside_harms_nothing(killed, unbroken, monkeypatch):
+    flip_a_bit(newest(killed) / "state.safetensors")
+    rename, listener = Path.rename, Recorder()
+
+    def refuse(path, target):
+        if Path(target).name.startswith("damaged-"):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    train(request(killed.parent), listener)
+    assert [text for text in listener.warnings if "cannot be moved aside: Operation not permitted" in text]
+    assert_same_run(killed, unbroken)
+
+
 def test_without_a_lock_file_none_is_left(killed):
     """As in a run that was copied from somewhere."""
     (killed / "lock").unlink()
-    assert_refused(killed.parent, "ends before", agent_steps=20)
+    assert_refused(killed.parent, "beyond --agent-steps", agent_steps=20)
 
 
 def test_the_command_line_says_it_in_a_line(killed, ogspr_here):
@@ -380,7 +468,7 @@ def test_the_command_line_says_it_in_a_line(killed, ogspr_here):
 # --- several seeds ------------------------------------------------------------------------------
 
 HARM_TO_ONE: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "a table": ("knows of", lambda run: (run / "eval.csv").write_text("")),
+    "a table": ("of the checkpoint", lambda run: (run / "eval.csv").write_text("")),
     "its checkpoints": ("none of 2", damage_checkpoints),
     "its manifest": ("is damaged", lambda run: cut_off(run / "manifest.json")),
     "its policies": ("is a link", lambda run: (run / "policies" / "more").symlink_to("nowhere")),
@@ -409,7 +497,7 @@ def test_runs_with_different_replays_are_refused_together(both_killed):
     config = both_killed / "seed-7" / "config.json"
     content = json.loads(config.read_text())
     config.write_text(json.dumps(content | {"capacity": content["capacity"] + 1}))
-    assert_refused(both_killed, "resume each by itself", seeds=(0, 7, 8))
+    assert_refused(both_killed, "resume each of them separately", seeds=(0, 7, 8))
     assert not (both_killed / "seed-8").exists()
 
 

@@ -306,7 +306,7 @@ def test_a_run_does_not_become_shorter_than_it_is(tmp_path, stopped_copy):
     """An evaluation where it stands would stay in its tables for good."""
     folder = stopped_copy(120)
     before = {name: (folder / name).read_bytes() for name in TABLES}
-    with pytest.raises(UserError, match=r"is at agent step \d+ already, and --agent-steps 60 ends before"):
+    with pytest.raises(UserError, match=r"is already at agent step \d+, beyond --agent-steps 60"):
         train(request(tmp_path, agent_steps=60))
     assert before == {name: (folder / name).read_bytes() for name in TABLES}
 
@@ -323,7 +323,7 @@ def test_nothing_happens_to_a_run_that_is_done(unbroken):
     before = {name: (unbroken / name).read_bytes() for name in TABLES}
     listener = Recorder()
     train(request(unbroken.parent), listener)
-    assert f"{unbroken} has made its 150 agent steps" in listener.lines
+    assert f"{unbroken} is complete (150 agent steps)" in listener.lines
     assert before == {name: (unbroken / name).read_bytes() for name in TABLES}
 
 
@@ -380,7 +380,7 @@ def test_without_a_usable_checkpoint_nothing_is_started(tmp_path, stopped_copy):
     with pytest.raises(UserError, match=r"none of 2 checkpoints in .* can be used"):
         train(request(tmp_path))
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(UserError, match=r"no checkpoint is in .*start a new run"):
+    with pytest.raises(UserError, match=r"there is no checkpoint in .*start a new run"):
         train(request(tmp_path))
     assert before == {name: (folder / name).read_bytes() for name in TABLES}
 
@@ -447,13 +447,13 @@ def test_names_in_a_manifest_never_lead_out_of_the_run(stopped_copy, name, place
     warnings: list[str] = []
     found = Checkpoints(RunFolder(folder), 2).newest(warnings.append)
     assert found.agent_steps == 0  # the one before
-    assert "which is no file of a checkpoint" in warnings[0]
+    assert "which is not a checkpoint file" in warnings[0]
 
 
 def test_a_table_that_lost_rows_is_named(tmp_path, stopped_copy):
     folder = stopped_copy(70)
     cut_off(folder / "train.csv")
-    with pytest.raises(UserError, match=r"train\.csv has \d+ bytes where the checkpoint knows of"):
+    with pytest.raises(UserError, match=r"train\.csv has \d+ bytes, fewer than the"):
         train(request(tmp_path))
 
 

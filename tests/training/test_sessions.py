@@ -94,8 +94,8 @@ def test_a_run_that_diverges_stops_in_good_order(tmp_path, steps):
     listener = Recorder()
     wanted = request(tmp_path, agent=agent, agent_steps=steps, evaluation=evaluation)
     session = train(wanted, listener)
-    assert len(session.failed) == 1 and "not finite" in session.failed[0]
-    assert "Its last checkpoint is whole" in listener.warnings[-1]
+    assert len(session.failed) == 1 and "non-finite" in session.failed[0]
+    assert "Its last checkpoint is intact" in listener.warnings[-1]
     assert final_state(tmp_path / "seed-0")["trainer"]["progress"]["agent_steps"] == 0
 
 

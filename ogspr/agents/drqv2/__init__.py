@@ -1,4 +1,4 @@
-"""DrQ-v2 (Yarats et al., 2021): actor and critic on shifted pictures, without any model.
+"""DrQ-v2 (Yarats et al., 2021): actor and critic on shifted images, without any model.
 
 Written from the paper, "Mastering Visual Continuous Control: Improved Data-Augmented Reinforcement
 Learning", and from the configuration that its authors published. Decided here:
@@ -6,12 +6,12 @@ Learning", and from the configuration that its authors published. Decided here:
 - A terminal ends the return and the bootstrap. The published code turns a terminal's discount of 0 into 1
   and bootstraps beyond it. Control tasks have no terminals, so nothing changes there.
 - Policy and values are updated together, both from what they were before. In the published code the policy
-  is judged by values that are one step of Adam newer. Together, an update with a number that is not finite
-  can be left out as a whole.
+  is judged by values that are one step of Adam newer. Together, an update with a non-finite number
+  can be skipped as a whole.
 - Replay has every step that was taken; the published code adds an episode when it is over.
-- Pictures are shifted by whole pixels. The published code interpolates, at places where that gives the same.
+- Images are shifted by whole pixels. The published code interpolates, at places where that gives the same.
 - On quadruped-run replay keeps the newest 100 000 steps, as in the published configuration.
-- On a GPU, convolutions compute in bf16 and dense layers in TF32 unless told otherwise; the published code
+- On a GPU, convolutions compute in bf16 and dense layers in TF32 by default; the published code
   computes in float32.
 - Schedules count agent steps, as in the published code, where an agent step is two frames.
 

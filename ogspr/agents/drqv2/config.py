@@ -36,7 +36,7 @@ class DrQv2Config:
     discount: float = 0.99
     """Gamma, per agent step."""
     target_rate: float = 0.01
-    """How much of the values their target takes over after each update."""
+    """Rate of the soft update of the target values, after each update."""
 
     batch_size: int = 256
     """Windows in a batch."""
@@ -52,11 +52,11 @@ class DrQv2Config:
     noise_start: float = 1.0
     """Standard deviation of the noise on actions at agent step 0."""
     noise_end: float = 0.1
-    """The same at the end of its schedule, and from there on."""
+    """Standard deviation of that noise at the end of its schedule, and afterwards."""
     noise_steps: int = 500_000
-    """Agent steps until the noise has fallen, on a straight line, to its end."""
+    """Agent steps over which the noise decreases linearly to its final value."""
     update_noise_limit: float = 0.3
-    """Where noise is clipped in updates; that of actions which are taken is not."""
+    """Bound of the noise in updates; the noise on actions that are taken is not clipped."""
 
     tolerated_failures: int = 10
     """Consecutive updates that may be skipped because a number was non-finite; then the run stops."""
@@ -78,7 +78,7 @@ class DrQv2Config:
         return self.n_step
 
     def noise_scale(self, agent_steps: int) -> float:
-        """Standard deviation of the noise on actions after so many agent steps."""
+        """Standard deviation of the noise on actions after `agent_steps` agent steps."""
         done = min(agent_steps / self.noise_steps, 1.0)
         return self.noise_start + done * (self.noise_end - self.noise_start)
 

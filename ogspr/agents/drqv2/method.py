@@ -88,9 +88,6 @@ class DrQv2:
         agent_steps = self.config.random_steps + updates * self.config.steps_per_update
         return {"noise_scale": self.config.noise_scale(agent_steps)}
 
-    def influence(self, replay: WindowSource | None, updates: int) -> dict[str, float]:  # noqa: ARG002
-        return {}
-
     def _update(self, action_size: int) -> Update:
         batch, nets = self.config.batch_size, self.networks
 

@@ -42,7 +42,7 @@ class FlatEncoder(nn.Module):
         self.size = channels * _remaining(height) * _remaining(width)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pictures: (N, S * C, H, W) -> (N, size)."""
+        """Images: (N, S * C, H, W) -> (N, size)."""
         return self._features(image_ops.first_layer(images, self.first.weight, cast(Tensor, self.first.bias)))
 
     def of_stacks(
@@ -131,7 +131,7 @@ def continuous_actions(spec: EnvSpec) -> Continuous:
     """The actions of an environment; a UserError where they are not continuous."""
     if not isinstance(spec.actions, ContinuousActions):
         raise UserError(
-            f"drqv2 learns continuous actions only, and {spec.name} has {spec.actions} ones; "
+            f"drqv2 supports continuous actions only, and {spec.name} has {spec.actions} actions; "
             "choose another preset or another task."
         )
     return Continuous(spec.actions.size)

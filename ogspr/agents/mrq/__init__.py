@@ -5,7 +5,7 @@ paper; the authors' code is under another licence, and none of it is here.
 
 What the paper leaves open, and what is done here:
 
-- Every picture has a random shift of its own, also those of one sequence.
+- Every image has its own random shift, also those of one sequence.
 - The loss of terminals counts from the first drawn batch on that holds one: the paper's "once one was seen".
 - Steps after a terminal count as no error, and the mean is over all windows of the batch.
 - The encoder's gradient is not clipped: the paper has a limit for the values only.
@@ -25,7 +25,7 @@ What is known of the authors' code and is not done here:
 - There, the two-hot code of a reward beyond its bins reads past their end. Here, such a reward counts as the
   outermost bin.
 - There, values take their step first and the policy is judged by the new ones. Here, both step from what they
-  were before, so that an update with a number that is not finite can be left out as a whole.
+  were before, so that an update with a non-finite number can be skipped as a whole.
 - There, the unit of values is 1e-8 as long as all rewards are zero. Here, it is 1 until there is a reward.
 - There, values are learned only from steps that are followed by five more, as the encoder needs. Here, from
   all that are followed by the three of their return.

@@ -47,11 +47,11 @@ class MRQConfig:
     reward_weight: float = 0.1
     """Weight of the loss of predicted rewards."""
     done_weight: float = 0.1
-    """Weight of the loss of predicted terminals, once one was seen."""
+    """Weight of the loss of predicted terminals, once one has been seen."""
     reward_bins: int = 65
-    """Bins of the two-hot code of rewards."""
+    """Bins of the two-hot encoding of rewards."""
     reward_limit: float = 10.0
-    """symexp of it is the largest reward that can be told apart: 22 025."""
+    """The largest reward that can be represented is symexp of this: 22 025."""
 
     n_step: int = 3
     """Steps of reward in the value target."""
@@ -60,17 +60,17 @@ class MRQConfig:
     target_noise: float = 0.2
     """Standard deviation of the noise on target actions."""
     target_noise_limit: float = 0.3
-    """Where that noise is clipped."""
+    """Bound at which that noise is clipped."""
     target_period: int = 250
-    """Updates between two copies to the target networks; as many updates of the encoder follow each copy."""
+    """Updates between two copies to the target networks; each copy is followed by as many encoder updates."""
 
     priority_exponent: float = 0.4
-    """LAP: how much the error counts in sampling."""
+    """LAP: exponent of the error in sampling."""
     minimum_priority: float = 1.0
-    """LAP: errors below this count as this."""
+    """LAP: smaller errors count as this value."""
 
     batch_size: int = 256
-    """Windows in a batch, of either kind of update."""
+    """Windows in a batch, for both kinds of update."""
     encoder_learning_rate: float = 1e-4
     """Learning rate of the encoders and the world model."""
     learning_rate: float = 3e-4
@@ -78,13 +78,13 @@ class MRQConfig:
     weight_decay: float = 1e-4
     """Weight decay of all optimisers."""
     clip_norm: float = 20.0
-    """Largest norm of the values' gradient."""
+    """Largest norm of the gradient of the values."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4
     """Largest random shift of images, in pixels."""
     pixel_range: tuple[float, float] = (-0.5, 0.5)
-    """What bytes 0 and 255 become."""
+    """Values that the bytes 0 and 255 are mapped to."""
 
     random_steps: int = 10_000
     """Agent steps with uniform random actions, and without updates, at the start."""

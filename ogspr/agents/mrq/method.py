@@ -86,9 +86,6 @@ class MRQ:
         """The unit of values and their targets."""
         return {"reward_scale": float(self.networks.scale)}
 
-    def influence(self, replay: WindowSource | None, updates: int) -> dict[str, float]:  # noqa: ARG002
-        return {}
-
     # --- encoder and world model, from sequences ------------------------------------------------
 
     def _encoder_update(self) -> Update:

@@ -29,13 +29,13 @@ PIXEL_RANGE = (-0.5, 0.5)  # what bytes 0 and 255 become
 
 @dataclass(frozen=True)
 class ObservationPrediction:
-    """Predicts the next frame, without those that s_t already shows (eq. 7)."""
+    """Predicts the next frame, without the frames that s_t already contains (eq. 7)."""
 
     name: ClassVar[str] = "observation"
     horizon: ClassVar[int] = 0
 
     weight: float = 0.1
-    """Weight of its loss, which adds up the errors of all pixels (code)."""
+    """Weight of its loss, which sums the errors of all pixels (code)."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class ShortTermValue:
     weight: float = 1.0
     """Weight of its loss."""
     bins: int = 65
-    """Bins of the two-hot code."""
+    """Bins of the two-hot encoding."""
     limit: float = 10.0
-    """symexp of it is the largest return that can be told apart: 22 025."""
+    """The largest return that can be represented is symexp of this: 22 025."""
 
     def __post_init__(self) -> None:
         require_middle(short_term_value_bins=self.bins)
@@ -63,9 +63,9 @@ class SelfPrediction:
     name: ClassVar[str] = "self_prediction"
 
     weight: float = 5.0
-    """Weight of its loss, for each step the mean over latent dimensions (code)."""
+    """Weight of its loss: for each step, the mean over latent dimensions (code)."""
     horizon: int = 5
-    """Steps that are predicted."""
+    """Number of steps that are predicted."""
 
 
 AuxiliaryTask: TypeAlias = ObservationPrediction | ShortTermValue | SelfPrediction
@@ -83,7 +83,7 @@ class Adapters:
     second_exists: bool
     """Whether there is an Adapter 2 in self-prediction."""
     shared: bool = False
-    """Whether both are one module."""
+    """Whether both adapters are one module."""
 
 
 TWO = Adapters(first_exists=True, second_exists=True)
@@ -114,9 +114,9 @@ class Sizes:
     policy_hidden: int = 512
     """Hidden units of the policy."""
     decoder_inputs: int = 128
-    """Code: outputs of the decoder's linear layer, an image of one pixel."""
+    """Outputs of the decoder's linear layer, an image of one pixel (code)."""
     decoder_channels: tuple[int, int, int] = (64, 64, 32)
-    """Code: channels after each of the decoder's convolutions but the last."""
+    """Channels after each of the decoder's convolutions but the last (code)."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class OGSPRConfig:
     """Widths of the networks."""
 
     auxiliary_input: Literal["features", "latent"] = "features"
-    """Code: decoder and short-term value see g(f(s), a), without Adapter 1. latent, as in the paper: they see
-    g(h, a), as the values do."""
+    """Input of decoder and short-term value. features (authors' code): g(f(s), a), without Adapter 1.
+    latent (paper): g(h, a), as for the values."""
     value_reduction: Reduction = "mean"
-    """Code: the loss of the two values is their mean. sum, as in equation 4: their sum."""
+    """How the losses of the two values are combined. mean (authors' code), or sum (paper, equation 4)."""
 
     n_step: int = 3
     """Steps of reward in the value target."""
@@ -147,14 +147,14 @@ class OGSPRConfig:
     target_noise: float = 0.2
     """Standard deviation of the noise on target actions."""
     target_noise_limit: float = 0.3
-    """Where that noise is clipped."""
+    """Bound at which that noise is clipped."""
     target_period: int = 250
     """Updates between two copies to the target networks."""
 
     priority_exponent: float = 0.4
-    """LAP: how much the error counts in sampling. 0: replay is uniform (code: on Atari; paper: LAP)."""
+    """LAP: exponent of the error in sampling. 0: replay is uniform (code: on Atari; paper: LAP)."""
     minimum_priority: float = 1.0
-    """LAP: errors below this count as this."""
+    """LAP: smaller errors count as this value."""
 
     batch_size: int = 256
     """Windows in each of the two batches."""
@@ -163,7 +163,7 @@ class OGSPRConfig:
     weight_decay: float = 1e-4
     """Weight decay of both optimisers."""
     clip_norm: float = 20.0
-    """Largest norm of the gradient; code: one norm over the whole value network."""
+    """Largest norm of the gradient, one norm over the whole value network (code)."""
     pre_activation_weight: float = 1e-5
     """Weight of the policy's mean square pre-activation."""
     shift_pad: int = 4
@@ -178,7 +178,7 @@ class OGSPRConfig:
     gumbel_temperature: float = 10.0
     """Discrete actions: tau of the Gumbel-Softmax."""
     sampled_evaluation: bool = False
-    """Discrete actions: evaluation draws them through the Gumbel-Softmax, too (code: on Atari)."""
+    """Discrete actions: evaluation samples them through the Gumbel-Softmax, too (code: on Atari)."""
 
     tolerated_failures: int = 10
     """Consecutive updates that may be skipped because a number was non-finite; then the run stops."""
@@ -188,7 +188,7 @@ class OGSPRConfig:
         require_not_negative(learning_rate=self.learning_rate, priority_exponent=self.priority_exponent)
         if self.needs_features and self.sizes.features != self.sizes.latent:
             raise UserError(
-                f"with auxiliary input features, features and latent must be of one size, got "
+                f"with auxiliary input features, features and latent must have the same size, got "
                 f"{self.sizes.features} and {self.sizes.latent}; g reads both."
             )
         require_positive(

@@ -38,7 +38,7 @@
     }
   });
 
-  /** A place for a chart. `make` gives its model, anew for each drawing; `open` is where a click leads. */
+  /** A place for a chart. `make` gives its model, again for each drawing; `open` is where a click leads. */
   function chart(make, { size = 'small', open = null, keep = null } = {}) {
     const host = element('div', {
       class: `chart ${size}${open ? ' opens' : ''}`,

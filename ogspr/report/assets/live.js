@@ -1,4 +1,4 @@
-// `ogspr watch`: the document is fetched anew every few seconds; the page says how old it is.
+// `ogspr watch`: the document is fetched again every few seconds; the page says how old it is.
 (() => {
   const { say } = ogspr.dom;
   const EVERY = 3000; // milliseconds after the last answer
@@ -25,9 +25,9 @@
         const answer = await fetch(source, { cache: 'no-cache', signal: AbortSignal.timeout(PATIENCE) });
         const text = await answer.text();
         if (answer.ok) take(text);
-        else show('trouble', complaint(text) ?? `The server answers ${answer.status}`);
+        else show('trouble', complaint(text) ?? `The server answered with ${answer.status}`);
       } catch {
-        show('gone', since ? `Server gone; as of ${since}` : 'Server does not answer');
+        show('gone', since ? `Server not reachable; as of ${since}` : 'The server does not respond');
       }
       // Large documents take their time; most of it should be the reader's.
       setTimeout(askIfSeen, Math.max(EVERY, 10 * (performance.now() - start)));

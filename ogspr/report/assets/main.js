@@ -37,7 +37,7 @@
     title: 'Not found',
     panels: [{
       key: 'missing', wide: true, data: null,
-      build: () => element('p', { class: 'empty' }, `There is no such ${view}. `, element('a', { href: '#overview' }, 'Overview')),
+      build: () => element('p', { class: 'empty' }, `This ${view} does not exist. `, element('a', { href: '#overview' }, 'Overview')),
     }],
   });
 
@@ -54,7 +54,7 @@
     return { print, node: element('div', { class: kind }, panel.build()) };
   }
 
-  /** Unchanged panels are not even moved: a film goes on playing, a field keeps its cursor. */
+  /** Unchanged panels are not even moved: a video keeps playing, a field keeps its cursor. */
   function place(view) {
     const next = new Map(view.panels.map((panel) => [panel.key, placed(panel)]));
     const kept = new Set([...next.values()].map(({ node }) => node));
@@ -140,7 +140,7 @@
     document.querySelector('.brand').textContent = content?.title || 'ogspr';
     const made = content ? new Date(content.made) : null;
     const when = made && !Number.isNaN(made.valueOf()) ? made.toLocaleString('en-GB', { dateStyle: 'long', timeStyle: 'short' }) : content?.made ?? '';
-    document.querySelector('.foot').textContent = content ? `Made ${when} with ogspr ${content.version}` : '';
+    document.querySelector('.foot').textContent = content ? `Created ${when} with ogspr ${content.version}` : '';
   }
 
   function rememberScroll() {

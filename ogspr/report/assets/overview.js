@@ -29,8 +29,8 @@
   /** Of the length that each was started with, which need not be the paper's. */
   function lengths(runs) {
     const reached = runs.filter((run) => run.finished).length;
-    if (reached === runs.length) return runs.length > 1 ? 'all as long as asked for' : 'as long as asked for';
-    return `${reached} as long as asked for, ${runs.length - reached} not yet`;
+    if (reached === runs.length) return runs.length > 1 ? 'all complete' : 'complete';
+    return `${reached} complete, ${runs.length - reached} in progress`;
   }
 
   function facts({ runs, curves, warnings, skipped }) {
@@ -82,12 +82,12 @@
   const scoresPanel = (lines) => ({ key: 'scores', wide: true, data: lines, build: () => scores(lines) });
 
   function scores(lines) {
-    const columns = [['Task', false], ['Method', false], ['Score', true], ['Agent steps', true], ['Runs', true], ['As long as asked for', true]];
+    const columns = [['Task', false], ['Method', false], ['Score', true], ['Agent steps', true], ['Runs', true], ['Complete', true]];
     return element(
       'section',
       { class: 'card' },
       element('h2', {}, 'Scores'),
-      element('p', { class: 'card-note' }, 'As the tables have them: at the step at which the paper reads its own, or the last that all runs share. Runs may have been asked for fewer steps than the paper’s.'),
+      element('p', { class: 'card-note' }, 'As in the tables: at the step of the paper’s scores, or at the last step that all runs have in common. The number of steps requested for a run may be lower than the paper’s.'),
       ogspr.grid.grid({
         name: 'scores',
         caption: 'Scores of tasks and methods',
@@ -113,7 +113,7 @@
       build: () => element(
         'section',
         { class: 'card' },
-        element('h2', {}, 'Not yet as long as asked for'),
+        element('h2', {}, 'In progress'),
         element('ul', { class: 'plain' }, ...first.map((run) => element(
           'li', {}, ogspr.runs.folderLink(run, 'unfinished'), ogspr.runs.progress(run),
         ))),
@@ -131,14 +131,14 @@
         'section',
         { class: 'card welcome' },
         element('h1', {}, 'Loading the runs'),
-        element('p', {}, 'Many runs take a while to read. This page fills by itself.'),
+        element('p', {}, 'Reading many runs takes a while. This page updates by itself.'),
       ),
     }],
   });
 
   function emptyView(content) {
     const live = document.documentElement.dataset.live;
-    const wait = live ? 'This page fills by itself as soon as one has begun.' : 'Then make this page again.';
+    const wait = live ? 'This page updates as soon as a run starts.' : 'Then create this page again.';
     const panels = [{
       key: 'empty', wide: true, data: null,
       build: () => element(

@@ -29,7 +29,7 @@
     cell(String(run.seed), run.seed),
   ];
 
-  /** Where there is no room its beginning is left out: runs differ at the end. */
+  /** If there is no room its beginning is cut off: runs differ at the end. */
   const folderLink = (run, where) => element(
     'a',
     { href: runAddress(run), class: 'folder tail', title: run.folder, 'data-keep': `${where}:${run.id}` },
@@ -40,12 +40,12 @@
   const progressText = (run) => `${short(run.agent_steps)} of ${short(run.wanted_steps)}`;
 
   function progress(run) {
-    const title = `${steps(run.agent_steps)} agent steps of the ${steps(run.wanted_steps)} that were asked for`;
+    const title = `${steps(run.agent_steps)} agent steps of the ${steps(run.wanted_steps)} requested`;
     const bar = element('progress', { max: 1, value: share(run), 'aria-label': 'progress' });
     return element('span', { class: 'progress', title }, bar, element('span', {}, progressText(run)));
   }
 
-  // Not the curves: a list is built anew only if something in it has changed.
+  // Not the curves: a list is rebuilt only if something in it has changed.
   const summary = ({ id, folder, task, method, seed, agent_steps, wanted_steps, finished, last, best }) => (
     [id, folder, task, method, seed, agent_steps, wanted_steps, finished, last, best]
   );
@@ -79,7 +79,7 @@
     if (!run) return null;
     const part = (key, title, data, build) => ({ key: `${run.id}:${key}`, wide: true, data, build: () => section(title, build()) });
     const small = (columns, skip) => columns.names.filter((column) => !skip.has(column));
-    // MR.Q has a column of its own that begins like them.
+    // MR.Q has another column with the same prefix.
     const influence = run.losses.names.includes(`${INFLUENCE}combined`)
       ? run.losses.names.filter((column) => column.startsWith(INFLUENCE))
       : [];
@@ -312,25 +312,25 @@
     const [done, seconds] = [values(table, 'agent_steps'), values(table, 'seconds')];
     const speeds = done.map((now, i) => {
       const [more, time] = [now - done[i - 1], seconds[i] - seconds[i - 1]];
-      return more > 0 && time > 0 ? more / time : null; // the clock of a resumed run may start anew
+      return more > 0 && time > 0 ? more / time : null; // the clock of a resumed run may start again
     });
     return derived(table, 'agent steps a second', speeds);
   }
 
   // ---- videos
 
-  /** Only films inside of the page or beside it: nothing is fetched from elsewhere. */
+  /** Only videos inside the page or next to it: nothing is fetched from elsewhere. */
   function isLocal(source) {
     return /^data:(video|image)\//.test(source) || !(/^[a-z][a-z0-9+.-]*:/i.test(source) || /^[\\/]{2}/.test(source));
   }
 
   function video({ name, source }) {
-    return element('figure', {}, film(name, source), element('figcaption', {}, name));
+    return element('figure', {}, player(name, source), element('figcaption', {}, name));
   }
 
-  /** Browsers play a gif as a picture, and everything else as a film. */
-  function film(name, source) {
-    if (!isLocal(source)) return element('p', { class: 'empty' }, 'This film lies elsewhere and is not loaded.');
+  /** Browsers play a gif as an image, and everything else as a video. */
+  function player(name, source) {
+    if (!isLocal(source)) return element('p', { class: 'empty' }, 'This video is stored elsewhere and was not loaded.');
     if (name.toLowerCase().endsWith('.gif')) return element('img', { src: source, alt: name, loading: 'lazy' });
     return element('video', { controls: true, preload: 'metadata', src: source, 'aria-label': name, playsinline: true });
   }

@@ -138,7 +138,7 @@ def test_configurations_that_make_no_sense_are_refused(changes, complaint):
 def test_discrete_actions_are_refused():
     spec, complaint = (
         make_spec("discrete"),
-        "drqv2 learns continuous actions only, and small has 4 discrete ones",
+        "drqv2 supports continuous actions only, and small has 4 discrete actions",
     )
     with pytest.raises(UserError, match=complaint):
         make_agent(small_config(), spec)

@@ -4,15 +4,27 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from ogspr.agents.agent import make_policy
 from ogspr.agents.ogspr import Sizes, preset, preset_names
 from ogspr.agents.ogspr.losses import latent_loss
+from ogspr.device import CPU
 from ogspr.errors import UserError
 from ogspr.types import ContinuousActions, EnvSpec
 from tests.agents.ogspr.scene import EQUAL, parameters, scene, settings_for, small_config
-from tests.agents.scene import KINDS, make_agent, make_spec, parameters_of, pieces, reached
+from tests.agents.scene import (
+    KINDS,
+    Recording,
+    images_of,
+    make_agent,
+    make_spec,
+    parameters_of,
+    pieces,
+    reached,
+)
 from tests.agents.states import differing, snapshot
 
 SYMBOLS = {
@@ -169,6 +181,33 @@ def test_presets_have_the_numbers_of_the_papers_table(name, suite, kind, random_
     assert config.sizes == Sizes(32, 512, 512, 512, 580, 512, 512, 128, (64, 64, 32))
     horizons = [task.horizon for task in config.tasks if task.name == "self_prediction"]
     assert horizons == ([5] if "self_prediction" in settings_for(kind, name).weights else [])
+
+
+@pytest.mark.parametrize(
+    ("suite", "kind", "drawn"), [("dmc", "continuous", False), ("atari100k", "discrete", True)]
+)
+def test_evaluation_on_atari_draws_its_actions_and_a_seed_repeats_them(suite, kind, drawn):
+    """And those of MuJoCo are no matter of chance."""
+    config, spec = replace(preset("ogspr", suite), sizes=small_config(kind).sizes), make_spec(kind)
+    agent = make_agent(config, spec)
+    policy = make_policy(config, spec, device=CPU, accelerator=Recording())
+    policy.load_weights(agent.policy_weights())
+    images = np.repeat(images_of(spec, 1), 64, axis=0)  # one picture, many times
+    first = np.zeros(64, bool)
+
+    def acted(seed):
+        actions, _ = policy.act(images, policy.initial_carry(64), first, np.random.default_rng(seed))
+        return actions
+
+    def different(actions):
+        return len(np.unique(actions.round(4), axis=0)) > 1
+
+    assert different(acted(0)) == different(
+        agent.act_async(images, first=first, agent_steps=10**6, explore=False)()
+    )
+    assert different(acted(0)) == drawn
+    assert np.array_equal(acted(0), acted(0))
+    assert np.array_equal(acted(0), acted(1)) != drawn
 
 
 @pytest.mark.parametrize(("suite", "random_steps", "updates"), [("dmc", 10_000, 1), ("atari100k", 2_000, 2)])
