@@ -27,9 +27,10 @@ from ogspr.commands.train import OwnMethod
 from ogspr.envs import is_own_code
 from ogspr.errors import RunsFailed, UserError, require_positive
 from ogspr.sweep import slurm
-from ogspr.sweep.driver import Local, Outcome, drive
+from ogspr.sweep.driver import Launcher, Local, Outcome, drive
 from ogspr.sweep.grid import Grid, Unit, read_grid
 from ogspr.sweep.plan import Needs, Speeds, fitted, hours_left, needs, speeds_of
+from ogspr.sweep.ray import RayCluster, RayOptions
 from ogspr.sweep.slurm import SlurmOptions
 from ogspr.sweep.state import Condition, SweepFolder, UnitState, last_line
 from ogspr.sweep.supervise import Launch, work_through
@@ -38,6 +39,7 @@ from ogspr.training.signals import StopRequest
 _SHOWN_FAILURES = 20
 _REFRESH = 5.0  # seconds
 _ASKED = SlurmOptions()
+_ASKED_OF_RAY = RayOptions()
 _STOP_PATIENCE = 900.0
 _GridName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GRID")]
 
@@ -68,6 +70,14 @@ class _OfGrid:
         words += ["--out", str(self.out.resolve())] if self.out is not None else []
         return words + (["--gpu-memory", str(self.gpu_memory)] if self.gpu_memory is not None else [])
 
+    @property
+    def words_elsewhere(self) -> list[str]:
+        """The same, for a machine whose GPU must not decide again which seeds belong together."""
+        if self.gpu_memory is not None:
+            return self.words
+        found = _gpu_bytes()
+        return [*self.words, "--gpu-memory", "inf" if found is None else repr(found / 1e9)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(_OfGrid):
@@ -97,8 +107,9 @@ class Plan(_OfGrid):
 class Run(_OfGrid):
     """Run what is not done yet. The same command resumes a sweep: the folders are its only state."""
 
-    on: Literal["local", "slurm"] = "local"
-    """local: here, one unit at a time on each GPU. slurm: as array jobs."""
+    on: Literal["local", "slurm", "ray"] = "local"
+    """local: here, one unit at a time on each GPU. slurm: as array jobs. ray: on a Ray cluster that is there;
+    this process goes on until all is done, and may be killed and started again."""
     slots: int | None = None
     """With local and without a GPU: units that run at the same time. Default: 1."""
     hang_minutes: float = 30.0
@@ -108,6 +119,8 @@ class Run(_OfGrid):
     method: OwnMethod = None
     slurm: SlurmOptions = _ASKED
     """What sbatch is asked for."""
+    ray: RayOptions = _ASKED_OF_RAY
+    """Where the Ray cluster is, and what a unit takes of it."""
 
     def run(self, console: Console) -> int:
         grid = self.read()
@@ -116,11 +129,13 @@ class Run(_OfGrid):
         states = _states(grid)
         speeds = speeds_of(states)
         _check_disk(grid, [needs(state.unit, speeds) for state in states if not state.finished])
-        sweep.begin(grid.units)
         if self.on == "slurm":
+            _refuse_queued(sweep)
+            sweep.begin(grid.units)
             return self._submit(grid, sweep, speeds, console)
+        launcher = self._launcher(sweep, speeds, console)
+        sweep.begin(grid.units)
         stop = StopRequest()
-        launcher = Local(self._launch(sweep), self._slots())
         with stop.listening():
             outcome = drive(
                 grid.units,
@@ -140,11 +155,18 @@ class Run(_OfGrid):
         require_positive(slots=self.slots)
         if not self.hang_minutes > 0:
             raise UserError(f"hang minutes must be above 0, got {self.hang_minutes}.")
+        self.slurm.check()
+        self.ray.check()
         _refuse_untrusted(grid.units, self.code, self.grid)
 
     def _launch(self, sweep: SweepFolder) -> Launch:
         words = ("--method", self.method) if self.method is not None else ()
         return Launch(sweep, self.hang_minutes, words)
+
+    def _launcher(self, sweep: SweepFolder, speeds: Speeds, console: Console) -> Launcher:
+        if self.on == "local":
+            return Local(self._launch(sweep), self._slots())
+        return RayCluster(self._launch(sweep), self.ray, lambda unit: needs(unit, speeds), console.print)
 
     def _slots(self) -> list[str | None]:
         devices = _gpus()
@@ -157,17 +179,13 @@ class Run(_OfGrid):
     def _submit(self, grid: Grid, sweep: SweepFolder, speeds: Speeds, console: Console) -> int:
         now = time.time()
         wanted = [state.unit for state in map(sweep.read, grid.units) if state.condition(now) == "waiting"]
-        if queued := slurm.queued_units(sweep):
-            raise UserError(
-                f"{queued} units of this sweep are in the queue already; `ogspr sweep stop` ends them."
-            )
         longest_first = sorted(
             ((unit, needs(unit, speeds)) for unit in wanted), key=lambda pair: pair[1].hours, reverse=True
         )
         more = ["--hang-minutes", str(self.hang_minutes)]
         more += ["--method", self.method] if self.method is not None else []
         more += ["--code", *self.code] if self.code else []
-        command = slurm.unit_command([*self.words, *more, "--unit"])
+        command = slurm.unit_command([*self.words_elsewhere, *more, "--unit"])
         jobs = slurm.submit(longest_first, command, sweep, self.slurm)
         console.print(f"submitted {len(wanted)} units as {', '.join(jobs) or 'no job'}")
         console.print(f"ogspr sweep status {shlex.join(self.words)} shows how far they are")
@@ -209,7 +227,7 @@ class Stop(_OfGrid):
         deadline = time.time() + _STOP_PATIENCE
         running = _running(grid)
         console.print(f"stopping {len(running)} units; each saves first")
-        while running and time.time() < deadline:
+        while (running or slurm.queued_units(sweep)) and time.time() < deadline:
             time.sleep(0.5)
             running = _running(grid)
         if running:
@@ -260,6 +278,15 @@ COMMANDS: dict[str, type[Command]] = {
     "unit": OneUnit,
 }
 ABOUT = SWEEP
+
+
+def _refuse_queued(sweep: SweepFolder) -> None:
+    """Before anything is changed: a stop that goes on must not be forgotten."""
+    slurm.require_sbatch()
+    if queued := slurm.queued_units(sweep):
+        raise UserError(
+            f"{queued} units of this sweep are in the queue already; `ogspr sweep stop` ends them."
+        )
 
 
 def _refuse_untrusted(units: Sequence[Unit], trusted: Sequence[str], source: str) -> None:

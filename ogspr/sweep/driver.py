@@ -118,7 +118,8 @@ def drive(
         for unit, verdict in launcher.ended():
             state = sweep.read(unit)
             condition = state.condition(time.time())
-            if condition == "waiting" and not asked:
+            # Running: somebody else may have it, or its end cannot be seen from here yet.
+            if condition in ("waiting", "running") and not asked:
                 waiting[unit] = state
             report(_said(state, verdict, condition, sweep))
         if asked:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -91,11 +92,11 @@ def needs(unit: Unit, speeds: Speeds) -> Needs:
 
 
 def fitted(grid: Grid, gpu_bytes: float | None) -> Grid:
-    """The grid with as many seeds in a unit as fit on a GPU; None: all of them.
+    """The grid with as many seeds in a unit as fit on a GPU; None or infinite: all of them.
 
     Seeds of one task and method share a process where they can: five take less time than five processes.
     """
-    if gpu_bytes is None:
+    if gpu_bytes is None or math.isinf(gpu_bytes):
         return grid
     units: list[Unit] = []
     for unit in grid.units:

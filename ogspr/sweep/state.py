@@ -33,7 +33,7 @@ _FORGIVEN: tuple[Verdict, ...] = ("done", "stopped", "in use")  # not counted as
 MOST_FAILURES = 5  # in a row, without a new checkpoint
 _PAUSES = (0.0, 10.0, 60.0, 300.0)  # seconds before the next attempt, by the number of failures
 SIGN_OF_LIFE = 10.0  # seconds between two
-_SILENCE = 90.0  # seconds without one: whoever watched over the unit is gone
+SILENCE = 90.0  # seconds without one: whoever watched over the unit is gone
 
 
 def verdict_of(code: int) -> Verdict:
@@ -109,7 +109,7 @@ class UnitState:
         last = self.attempts[-1]
         if last.node == platform.node() and not _alive(last.pid):
             return False
-        return now - self.last_sign < _SILENCE
+        return now - self.last_sign < SILENCE
 
     def ready_at(self) -> float:
         """Unix time of the next attempt."""
@@ -225,11 +225,18 @@ def _attempts(text: str) -> Sequence[Attempt]:
                 found.append(
                     Attempt(float(event["time"]), str(event["node"]), int(event["pid"]), int(event["steps"]))
                 )
-            elif found:
-                found[-1] = _ended(found[-1], event["time"], event["verdict"], event.get("code"))
+            elif (place := _place(found, event)) is not None:
+                found[place] = _ended(found[place], event["time"], event["verdict"], event.get("code"))
         except (KeyError, TypeError, ValueError):
             continue  # half a line of a machine that went away
     return found
+
+
+def _place(found: Sequence[Attempt], event: Mapping[str, Any]) -> int | None:
+    """Which attempt an end belongs to: a node that hung may come back while another one makes the unit."""
+    whose = event["node"], event.get("pid")
+    places = range(len(found) - 1, -1, -1)
+    return next((p for p in places if whose[1] is None or (found[p].node, found[p].pid) == whose), None)
 
 
 def _ended(attempt: Attempt, when: Any, verdict: Verdict, code: int | None) -> Attempt:

@@ -83,7 +83,8 @@ class Supervised:
         check_file(self._record)
         check_file(self._log)
         self._process: subprocess.Popen[bytes] | None = self._start()
-        self._note("begin", pid=self._process.pid, steps=self._steps)
+        self._pid = self._process.pid
+        self._note("begin", steps=self._steps)
 
     def poll(self) -> Verdict | None:
         """How it ended; None while it runs. To be called often."""
@@ -152,7 +153,7 @@ class Supervised:
             self.ask_to_end()
 
     def _note(self, event: str, **more: object) -> None:
-        about = {"event": event, "time": time.time(), "node": platform.node()}
+        about = {"event": event, "time": time.time(), "node": platform.node(), "pid": self._pid}
         note_attempt(self._record, about | more)
 
 
