@@ -111,6 +111,7 @@ def run(tmp_path_factory):
         "agent_steps": 40,
         "env": EnvOptions(image_size=36, action_repeat=100, shadows=False),  # episodes of 10 steps
         "evaluation": EvaluationOptions(every=40, episodes=1, environments=1),
+        "keep": KeepOptions(checkpoint_minutes=100.0, replay="always"),  # some make it longer
     }
     train(request(folder, task=TASK, **options))
     return folder / "seed-0"

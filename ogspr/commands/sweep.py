@@ -26,6 +26,7 @@ from ogspr.commands.declared import SWEEP, Command
 from ogspr.commands.train import OwnMethod
 from ogspr.envs import is_own_code
 from ogspr.errors import RunsFailed, UserError, require_positive
+from ogspr.records.files import check_default_place
 from ogspr.sweep import slurm
 from ogspr.sweep.driver import Launcher, Local, Outcome, drive
 from ogspr.sweep.grid import Grid, Unit, read_grid
@@ -108,8 +109,8 @@ class Run(_OfGrid):
     """Run what is not done yet. The same command resumes a sweep: the folders are its only state."""
 
     on: Literal["local", "slurm", "ray"] = "local"
-    """local: here, one unit at a time on each GPU. slurm: as array jobs. ray: on a Ray cluster that is there;
-    this process goes on until all is done, and may be killed and started again."""
+    """local: here, one unit at a time on each GPU. slurm: as array jobs. ray: on a running Ray cluster;
+    this process waits until everything is done, and may be killed and started again."""
     slots: int | None = None
     """With local and without a GPU: units that run at the same time. Default: 1."""
     hang_minutes: float = 30.0
@@ -125,6 +126,8 @@ class Run(_OfGrid):
     def run(self, console: Console) -> int:
         grid = self.read()
         self._check(grid)
+        if self.out is None:
+            check_default_place(grid.out, f"--out {shlex.quote(str(grid.out))}")
         sweep = SweepFolder(grid.out)
         states = _states(grid)
         speeds = speeds_of(states)
@@ -284,9 +287,7 @@ def _refuse_queued(sweep: SweepFolder) -> None:
     """Before anything is changed: a stop that goes on must not be forgotten."""
     slurm.require_sbatch()
     if queued := slurm.queued_units(sweep):
-        raise UserError(
-            f"{queued} units of this sweep are in the queue already; `ogspr sweep stop` ends them."
-        )
+        raise UserError(f"{queued} units of this sweep are queued already; `ogspr sweep stop` ends them.")
 
 
 def _refuse_untrusted(units: Sequence[Unit], trusted: Sequence[str], source: str) -> None:
