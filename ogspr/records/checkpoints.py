@@ -120,7 +120,12 @@ class Checkpoints:
 
         Its replay may be damaged or gone, unless it is asked for: to see what a run has learned takes none.
         """
-        return self._search(report, self._replay if with_replay else None, "choose another run")
+        found = self._search(report, self._replay if with_replay else None, "choose another run")
+        if with_replay and not found.has_replay:
+            raise UserError(
+                f"{self._folder.parent} is complete and dropped its replay; train with --keep.replay always."
+            )
+        return found
 
     def check_writable(self) -> None:
         """A UserError where no checkpoint could be saved; leaves everything as it is."""

@@ -197,6 +197,8 @@ def test_a_finished_run_drops_its_replay_and_cannot_be_made_longer(tmp_path):
     (checkpoint,) = (run / "checkpoints").glob("*-step-*")
     assert json.loads((checkpoint / "manifest.json").read_text())["finished"]
     assert open_run(run, print).finished
+    with pytest.raises(UserError, match="is complete and dropped its replay"):
+        open_run(run, print, with_replay=True)
     shutil.rmtree(run / "tensorboard")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match="dropped its replay, so it cannot be made longer"):
