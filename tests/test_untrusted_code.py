@@ -517,7 +517,7 @@ def test_a_task_in_a_file_puts_nothing_else_into_a_command_to_copy(
 ):
     folder = hostile_run(run, tmp_path / "hostile", task)
     done = in_folder("eval", folder)
-    said = f"would run the code {shown}; if you trust it, say so: --task {copied}\n"
+    said = f"would run the code {shown}; if you trust it, add: --task {copied}\n"
     assert done.stderr.endswith(said) and len(done.stderr.splitlines()) == 1
 
 

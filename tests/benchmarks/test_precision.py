@@ -24,7 +24,7 @@ from ogspr.training.learner import Learner
 from ogspr.training.saved_run import open_run
 from tests.benchmarks.reports import measured
 from tests.training.learners import OTHER_METHODS
-from tests.training.runs import final_state, request, tiny_options, train
+from tests.training.runs import KEEP_REPLAY, final_state, request, tiny_options, train
 
 MODE, PRECISIONS = ("graph", ("tf32", "bf16")) if torch.cuda.is_available() else ("eager", ("bf16",))
 PARTS = {"ogspr": {"value", "policy"}, "mrq": {"encoder", "value", "policy"}, "drqv2": {"value", "policy"}}
@@ -33,7 +33,7 @@ PARTS = {"ogspr": {"value", "policy"}, "mrq": {"encoder", "value", "policy"}, "d
 def trained(folder, method="ogspr", agent_steps=60, **changes):
     agent = OTHER_METHODS.get(method, tiny_options().agent)
     agent = replace(agent, batch_size=4, random_steps=30, **changes)
-    wanted = replace(request(folder, agent=agent, agent_steps=agent_steps), preset=method)
+    wanted = replace(request(folder, agent=agent, agent_steps=agent_steps, keep=KEEP_REPLAY), preset=method)
     train(wanted)
     return wanted.folders[0]
 

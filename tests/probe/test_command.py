@@ -22,8 +22,8 @@ from ogspr.records.display import make_console
 from ogspr.records.run import RunFolder
 from ogspr.training.policy_file import load_policy, save_policy
 from tests.probe.worlds import LENGTH, Puck
+from tests.training.runs import KEEP_REPLAY, request, tiny_options, train
 from tests.training.runs import TASK as DRIFT
-from tests.training.runs import request, tiny_options, train
 
 TASK = "tests.probe.worlds:puck"
 VARIANTS = {"ogspr": {}, "ogspr-sp": {"self_prediction": None}}
@@ -40,7 +40,8 @@ NAMES = (OGSPR, WITHOUT_SELF_PREDICTION)
 
 def trained(folder, preset="ogspr", task=TASK, seeds=(0,), env=None):
     agent = replace(tiny_options().agent, **VARIANTS[preset])
-    wanted = request(folder, seeds=seeds, task=task, agent=agent, agent_steps=50, env=env or EnvOptions())
+    about = {"agent": agent, "agent_steps": 50, "env": env or EnvOptions(), "keep": KEEP_REPLAY}
+    wanted = request(folder, seeds=seeds, task=task, **about)
     train(replace(wanted, preset=preset))
     return list(wanted.folders)
 

@@ -12,19 +12,21 @@ from ogspr.sweep.supervise import Launch
 TASK = "tests.helpers.worlds:counter"
 TABLES = ("train.csv", "episodes.csv", "eval.csv")
 TINY = """
-agent_steps = 300
+agent_steps = 200
 log_every = 20
 workers = false
 agent.random_steps = 40
 agent.batch_size = 4
 agent.sizes.encoder_channels = 4
+agent.sizes.features = 16
+agent.sizes.latent = 16
 env.image_size = 36
 env.action_repeat = 1
-evaluation.every = 150
+evaluation.every = 100
 evaluation.episodes = 2
 evaluation.environments = 1
 keep.tensorboard = false
-keep.checkpoint_minutes = 0.002
+keep.checkpoint_minutes = 0.008
 """
 
 

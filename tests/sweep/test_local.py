@@ -1,6 +1,5 @@
 """A whole sweep on this machine: what is done is not done again, and what fails does not stop the others."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from ogspr.records.checkpoints import progress_of
 from ogspr.sweep.driver import Local, drive
 from ogspr.sweep.grid import read_grid
 from ogspr.sweep.state import SweepFolder
+from tests.sweep.cluster_grids import kill, runs_in
 from tests.sweep.grids import TABLES, TASK, FakeLaunch, steps_made, unit, wait_for, write_grid
 
 
@@ -119,9 +119,9 @@ def test_runs_that_are_killed_are_resumed(undisturbed, tmp_path):
     folder = tmp_path / "runs"
     driver = subprocess.Popen(command(grid), stdout=subprocess.PIPE, text=True)
     wait_for(lambda: has_begun_to_learn(folder), driver)
-    for line in subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines():
-        if " train " in line and str(tmp_path) in line and "guard.py" not in line:
-            os.kill(int(line.split()[0]), signal.SIGKILL)
+    victims = runs_in(folder)
+    assert len(victims) == 2
+    kill(*victims)
     said, _ = driver.communicate(timeout=120)
     assert driver.returncode == 0, said
     assert "will retry" in said

@@ -115,7 +115,7 @@ def test_a_sweep_stops_and_goes_on(cluster, tmp_path, undisturbed):
         submit(cluster, grid, "--slurm.gpus", "--slurm.at-once=1")
         wait_until(learning(grid, first), _SECONDS, "a checkpoint")
         refused = sweep("run", grid.source, "--on", "slurm", "--code", TASK, before=cluster.before)
-        assert refused.returncode == 2 and "2 units of this sweep are in the queue" in refused.stderr
+        assert refused.returncode == 2 and "2 units of this sweep are queued already" in refused.stderr
         stopped = sweep("stop", grid.source, before=cluster.before)
         assert stopped.returncode == 0, stopped.stdout + stopped.stderr
         assert not cluster.queue() and not runs_in(grid.out)

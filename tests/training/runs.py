@@ -47,6 +47,10 @@ def tiny_options(**changes) -> TrainOptions:
     return replace(options, **changes)
 
 
+# Of runs that are made longer, or looked at with their replay, after their end.
+KEEP_REPLAY = KeepOptions(checkpoint_minutes=100.0, replay="always")
+
+
 def request(folder: Path, seeds=(0,), **changes) -> Request:
     allow = changes.pop("allow_changes", False)
     folders = tuple(folder / f"seed-{seed}" for seed in seeds)

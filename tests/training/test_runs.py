@@ -29,6 +29,7 @@ from ogspr.training.run import Run
 from ogspr.training.saved_run import open_run, read_config
 from ogspr.training.signals import Stopped, StopRequest
 from tests.training.runs import (
+    KEEP_REPLAY,
     TABLES,
     TASK,
     Recorder,
@@ -184,9 +185,6 @@ def test_seeds_side_by_side_equal_each_alone(unbroken, tmp_path):
             assert (ours / name).read_text() == (alone / name).read_text()
     rows = [(tmp_path / "both" / f"seed-{seed}" / "eval.csv").read_text() for seed in (0, 7)]
     assert rows[0] != rows[1]
-
-
-KEEP_REPLAY = KeepOptions(checkpoint_minutes=100.0, replay="always")
 
 
 def test_a_finished_run_drops_its_replay_and_cannot_be_made_longer(tmp_path):
