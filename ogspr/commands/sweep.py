@@ -52,10 +52,10 @@ class _OfGrid:
     grid: _GridName
     """A .toml file, or a grid of the paper: table1, table2, table3, table5, table7, humanoid2m."""
     out: Path | None = None
-    """Folder for all runs. Default: that of the grid file, or runs."""
+    """Folder for all runs. Default: the one in the grid file, or runs."""
     gpu_memory: float | None = None
-    """GB of memory of a GPU: seeds that do not fit next to each other get units of their own.
-    Default: as on this machine, if it has a GPU; else all seeds of a unit are assumed to fit."""
+    """GPU memory in GB: seeds that do not fit on one GPU together are split into several units.
+    Default: that of this machine; without a GPU, all seeds are assumed to fit."""
 
     def read(self) -> Grid:
         given = self.gpu_memory
@@ -112,16 +112,16 @@ class Run(_OfGrid):
     """local: here, one unit at a time on each GPU. slurm: as array jobs. ray: on a running Ray cluster;
     this process waits until everything is done, and may be killed and started again."""
     slots: int | None = None
-    """With local and without a GPU: units that run at the same time. Default: 1."""
+    """Units that run at the same time on a machine without a GPU. Default: 1."""
     hang_minutes: float = 30.0
-    """Minutes without a new row or checkpoint after which a unit is ended and started again."""
+    """Minutes without a new csv row or checkpoint after which a unit is restarted."""
     code: tuple[str, ...] = ()
-    """Tasks of the grid that are your own code, module:factory: says that you trust them."""
+    """Tasks of the grid that are your own code, module:factory: confirms that you trust them."""
     method: OwnMethod = None
     slurm: SlurmOptions = _ASKED
-    """What sbatch is asked for."""
+    """Options of the SLURM jobs."""
     ray: RayOptions = _ASKED_OF_RAY
-    """Where the Ray cluster is, and what a unit takes of it."""
+    """The Ray cluster, and the resources of a unit."""
 
     def run(self, console: Console) -> int:
         grid = self.read()
@@ -248,7 +248,7 @@ class OneUnit(_OfGrid):
     hang_minutes: float = 30.0
     """Minutes without a new row or checkpoint after which it is ended and started again."""
     code: tuple[str, ...] = ()
-    """Tasks of the grid that are your own code, module:factory: says that you trust them."""
+    """Tasks of the grid that are your own code, module:factory: confirms that you trust them."""
     method: OwnMethod = None
 
     def run(self, console: Console) -> int:
@@ -284,7 +284,7 @@ ABOUT = SWEEP
 
 
 def _refuse_queued(sweep: SweepFolder) -> None:
-    """Before anything is changed: a stop that goes on must not be forgotten."""
+    """Before anything is changed: a stop in progress must not be forgotten."""
     slurm.require_sbatch()
     if queued := slurm.queued_units(sweep):
         raise UserError(f"{queued} units of this sweep are queued already; `ogspr sweep stop` ends them.")

@@ -118,7 +118,7 @@ def drive(
         for unit, verdict in launcher.ended():
             state = sweep.read(unit)
             condition = state.condition(time.time())
-            # Running: somebody else may have it, or its end cannot be seen from here yet.
+            # Running: another process may have it, or its end cannot be seen from here yet.
             if condition in ("waiting", "running") and not asked:
                 waiting[unit] = state
             report(_said(state, verdict, condition, sweep))
@@ -134,7 +134,7 @@ def drive(
 def _start_what_can(
     waiting: dict[Unit, UnitState], launcher: Launcher, sweep: SweepFolder, report: Callable[[str], None]
 ) -> None:
-    """What has failed comes first: somebody who waits for a whole row waits for that."""
+    """Retries come first: a table's row is complete when its last unit is."""
     now = time.time()
     retried_first = sorted(waiting.values(), key=lambda state: not state.failures)
     for before in retried_first:

@@ -52,7 +52,7 @@ class Unit:
     agent_steps: int
     """Of each seed."""
     part: str = ""
-    """Which seeds, where those of one method on one task do not fit beside each other."""
+    """Which seeds, if all seeds of one method on one task do not fit on a GPU."""
 
     @property
     def id(self) -> str:

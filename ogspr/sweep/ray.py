@@ -1,4 +1,4 @@
-"""Units as tasks of a Ray cluster that somebody has started: Ray finds a node with room, and no more.
+"""Units as tasks of a running Ray cluster: Ray finds a node with room, and no more.
 
 What was made, what failed and what is tried again is read from the folders, as everywhere. Ray's own retries
 are off: they know nothing of mistakes that stay, and its queue is first come, first served, so that whatever
@@ -29,10 +29,10 @@ _LOOK_FOR_SIGNS = 5.0  # seconds between two looks at the folders of what runs
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Where the cluster is, and what a unit takes of it."""
+    """The Ray cluster, and the resources of a unit."""
 
     address: str = "auto"
-    """Of the cluster's head, host:port; auto: the one that this machine belongs to."""
+    """host:port of the cluster's head; auto: the cluster of this machine."""
     gpus: bool = True
     """Ask for one GPU for each unit."""
     cores: int | None = None

@@ -26,16 +26,16 @@ _MOST_ELEMENTS = 1000  # of an array: SLURM's own limit unless a site has change
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a site wants to hear."""
+    """Options of the SLURM jobs."""
 
     options: tuple[str, ...] = ()
-    """More options of sbatch, without their dashes: partition=gpu account=x."""
+    """Other options of sbatch, without dashes: partition=gpu account=x."""
     time: str = "1-00:00:00"
-    """Time limit of an element, as sbatch takes it; what is not done by then is saved and queued again."""
+    """Time limit of an array element, as for sbatch; unfinished units are saved and queued again."""
     grace: int = 120
-    """Seconds before that limit at which an element is told to save."""
+    """Seconds before the time limit at which an element starts to save."""
     at_once: int | None = None
-    """Elements that may run at the same time; by default as many as the site allows."""
+    """Elements that may run at the same time. Default: as many as the site allows."""
     gpus: bool = True
     """Ask for one GPU for each unit."""
     cores: int | None = None
@@ -86,13 +86,13 @@ def submit(
             except UserError:
                 _cancel(jobs)
                 raise
-            # At once: whoever is killed here must not leave a job that nobody knows. Those before are over.
+            # At once: a process killed here must not leave a job that no one knows of. Earlier jobs are over.
             write_atomic(_jobs_file(sweep), ("\n".join(jobs) + "\n").encode())
     return jobs
 
 
 def _new_script(sweep: SweepFolder) -> Path:
-    """Its whole path: SLURM looks for the output beside it, from wherever a node is."""
+    """Its whole path: SLURM puts the output next to it, from wherever a node is."""
     numbers = [int(path.stem.removeprefix("slurm-")) for path in sweep.path.glob("slurm-[0-9]*.sbatch")]
     return sweep.path.resolve() / f"slurm-{max(numbers, default=0) + 1}.sbatch"
 
@@ -141,7 +141,7 @@ def unit_command(words: Sequence[str]) -> list[str]:
 def requeue(environment: Mapping[str, str] = os.environ) -> bool:
     """Queues this element again; whether it was one and that worked.
 
-    Only where it would run on but for a signal: what somebody has cancelled is not to come back, and what
+    Only where it would run on but for a signal: a job that was cancelled must not come back, and what
     SLURM preempts it queues again by itself.
     """
     job, element = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
@@ -159,7 +159,7 @@ def cancel_pending(sweep: SweepFolder) -> None:
 
 
 def queued_units(sweep: SweepFolder) -> int:
-    """Elements that are queued or run; 0 where nobody can say."""
+    """Elements that are queued or run; 0 if that is unknown."""
     jobs = known_jobs(sweep)
     if not jobs or shutil.which("squeue") is None:
         return 0

@@ -1,9 +1,9 @@
-"""How far a sweep is, read from its folders alone: those of its runs, and `sweep/` beside them.
+"""How far a sweep is, read from its folders alone: those of its runs, and `sweep/` next to them.
 
 runs/sweep/<unit>.jsonl     attempts: when, where, how each ended; its time of change is a sign of life
 runs/sweep/<unit>.log       what the runs printed
 runs/sweep/<unit>.json      the settings of its runs
-runs/sweep/stop             somebody asked for the end
+runs/sweep/stop             a stop was requested
 runs/sweep/started          when `sweep run` was called last: failures before it are forgiven
 """
 
@@ -136,7 +136,7 @@ class UnitState:
 
 
 class SweepFolder:
-    """Names of what a sweep keeps beside its runs."""
+    """Names of what a sweep keeps next to its runs."""
 
     def __init__(self, out: Path) -> None:
         self.path = out / "sweep"
@@ -244,7 +244,7 @@ def _ended(attempt: Attempt, when: Any, verdict: Verdict, code: int | None) -> A
 
 
 def _alive(pid: int) -> bool:
-    """Zombies are not: nobody may be there to bury them."""
+    """Zombies are not: they may never be reaped."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
     except OSError:

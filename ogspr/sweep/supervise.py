@@ -173,7 +173,7 @@ def work_through(
         verdict = Supervised(launch, state).wait(lambda: stop() or launch.sweep.stop_requested)
         report(f"{unit.title}: {verdict}")
         if verdict == "stopped" and not (stop() or launch.sweep.stop_requested):
-            return launch.sweep.read(unit)  # somebody else ended it: the scheduler
+            return launch.sweep.read(unit)  # the scheduler ended it
 
 
 def _last_change(run: Path) -> float:
