@@ -81,6 +81,32 @@ class _OfGrid:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _StartsRuns(_OfGrid):
+    """What subcommands that train have besides."""
+
+    hang_minutes: float = 30.0
+    """Minutes without a new csv row or checkpoint after which a unit is restarted."""
+    code: tuple[str, ...] = ()
+    """Tasks of the grid that are your own code, module:factory: confirms that you trust them."""
+    method: OwnMethod = None
+
+    def check(self, units: Sequence[Unit]) -> None:
+        """A UserError for code that the user has not named: a file alone does not make code run."""
+        if not self.hang_minutes > 0:
+            raise UserError(f"hang minutes must be above 0, got {self.hang_minutes}.")
+        own = sorted({unit.task for unit in units if is_own_code(unit.task)})
+        if unnamed := [task for task in own if task not in self.code]:
+            raise UserError(
+                f"{self.grid} would run the code {', '.join(unnamed)}; if you trust it, say so: "
+                f"--code {shlex.join(unnamed)}"
+            )
+
+    def launch(self, sweep: SweepFolder) -> Launch:
+        words = ("--method", self.method) if self.method is not None else ()
+        return Launch(sweep, self.hang_minutes, words)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan(_OfGrid):
     """Show what a grid would run, what it needs and what is done already. Starts nothing."""
 
@@ -99,13 +125,13 @@ class Plan(_OfGrid):
         found = {state.unit: needs(state.unit, speeds) for state in states}
         if self.units:
             console.print(_unit_table(states, found))
-        for line in _summary(grid, states, found, speeds, self):
+        for line in _summary(grid, states, found, self):
             console.print(line)
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(_OfGrid):
+class Run(_StartsRuns):
     """Run what is not done yet. The same command resumes a sweep: the folders are its only state."""
 
     on: Literal["local", "slurm", "ray"] = "local"
@@ -113,11 +139,6 @@ class Run(_OfGrid):
     this process waits until everything is done, and may be killed and started again."""
     slots: int | None = None
     """Units that run at the same time on a machine without a GPU. Default: 1."""
-    hang_minutes: float = 30.0
-    """Minutes without a new csv row or checkpoint after which a unit is restarted."""
-    code: tuple[str, ...] = ()
-    """Tasks of the grid that are your own code, module:factory: confirms that you trust them."""
-    method: OwnMethod = None
     slurm: SlurmOptions = _ASKED
     """Options of the SLURM jobs."""
     ray: RayOptions = _ASKED_OF_RAY
@@ -156,20 +177,14 @@ class Run(_OfGrid):
 
     def _check(self, grid: Grid) -> None:
         require_positive(slots=self.slots)
-        if not self.hang_minutes > 0:
-            raise UserError(f"hang minutes must be above 0, got {self.hang_minutes}.")
         self.slurm.check()
         self.ray.check()
-        _refuse_untrusted(grid.units, self.code, self.grid)
-
-    def _launch(self, sweep: SweepFolder) -> Launch:
-        words = ("--method", self.method) if self.method is not None else ()
-        return Launch(sweep, self.hang_minutes, words)
+        self.check(grid.units)
 
     def _launcher(self, sweep: SweepFolder, speeds: Speeds, console: Console) -> Launcher:
         if self.on == "local":
-            return Local(self._launch(sweep), self._slots())
-        return RayCluster(self._launch(sweep), self.ray, lambda unit: needs(unit, speeds), console.print)
+            return Local(self.launch(sweep), self._slots())
+        return RayCluster(self.launch(sweep), self.ray, lambda unit: needs(unit, speeds), console.print)
 
     def _slots(self) -> list[str | None]:
         devices = _gpus()
@@ -240,16 +255,11 @@ class Stop(_OfGrid):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneUnit(_OfGrid):
+class OneUnit(_StartsRuns):
     """Make one unit of a grid here, to its end, with retries: what a node of a cluster runs."""
 
     unit: str
     """Its id, as `ogspr sweep plan --units` lists it."""
-    hang_minutes: float = 30.0
-    """Minutes without a new row or checkpoint after which it is ended and started again."""
-    code: tuple[str, ...] = ()
-    """Tasks of the grid that are your own code, module:factory: confirms that you trust them."""
-    method: OwnMethod = None
 
     def run(self, console: Console) -> int:
         grid = self.read()
@@ -257,16 +267,13 @@ class OneUnit(_OfGrid):
         if self.unit not in by_id:
             raise UserError(f"{self.grid} has no unit {self.unit!r}; `ogspr sweep plan --units` lists them.")
         unit = by_id[self.unit]
-        _refuse_untrusted([unit], self.code, self.grid)
+        self.check([unit])
         sweep = SweepFolder(grid.out)
         if not sweep.settings(unit).exists():
             sweep.begin([unit])
-        words = ("--method", self.method) if self.method is not None else ()
         stop = StopRequest()
         with stop.listening():
-            state = work_through(
-                Launch(sweep, self.hang_minutes, words), unit, lambda: stop.requested, console.print
-            )
+            state = work_through(self.launch(sweep), unit, lambda: stop.requested, console.print)
         if stop.requested and not sweep.stop_requested and not state.finished and slurm.requeue():
             console.print(f"{unit.title} is saved at {state.share:.0%} and queued again")
         stop.raise_if_requested()
@@ -290,16 +297,6 @@ def _refuse_queued(sweep: SweepFolder) -> None:
         raise UserError(f"{queued} units of this sweep are queued already; `ogspr sweep stop` ends them.")
 
 
-def _refuse_untrusted(units: Sequence[Unit], trusted: Sequence[str], source: str) -> None:
-    """A file does not make code run: the user names it, too."""
-    own = sorted({unit.task for unit in units if is_own_code(unit.task)})
-    if unnamed := [task for task in own if task not in trusted]:
-        raise UserError(
-            f"{source} would run the code {', '.join(unnamed)}; if you trust it, say so: "
-            f"--code {shlex.join(unnamed)}"
-        )
-
-
 # --- what is shown -------------------------------------------------------------------------------------
 
 
@@ -313,13 +310,11 @@ def _running(grid: Grid) -> list[UnitState]:
     return [state for state in _states(grid) if state.running(now)]
 
 
-def _summary(
-    grid: Grid, states: Sequence[UnitState], found: dict[Unit, Needs], speeds: Speeds, plan: Plan
-) -> list[str]:
+def _summary(grid: Grid, states: Sequence[UnitState], found: dict[Unit, Needs], plan: Plan) -> list[str]:
     done = sum(state.finished for state in states)
     runs = sum(len(state.unit.seeds) for state in states)
     all_hours = sum(each.hours for each in found.values())
-    left = hours_left(states, speeds)
+    left = sum((1.0 - state.share) * found[state.unit].hours for state in states)
     peak = sorted((needs.peak_disk_bytes for needs in found.values()), reverse=True)[: plan.gpus]
     longest = max((found[state.unit].hours for state in states if not state.finished), default=0.0)
     sources = Counter(needs.source for needs in found.values())

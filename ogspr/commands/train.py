@@ -22,7 +22,7 @@ from ogspr.envs.trust import current_folder_ignored
 from ogspr.errors import RunsFailed, UserError
 from ogspr.records.display import FragileDisplay, make_display, score_text
 from ogspr.records.files import check_default_place
-from ogspr.records.run import RunFolder, read_json
+from ogspr.records.run import RunFolder, folder_name, read_json
 from ogspr.records.settings_io import changed
 from ogspr.training.options import TrainOptions
 from ogspr.training.own_method import own_method
@@ -201,8 +201,9 @@ def run_folders(command: TrainCommand[Any]) -> list[Path]:
     """One for each seed: the one to resume, or runs/<task>/<preset>/seed-<seed>."""
     if command.resume is not None:
         return [command.resume]
-    place = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in command.task)
-    base = command.out if command.out is not None else Path("runs") / place / command.preset
+    base = (
+        command.out if command.out is not None else Path("runs") / folder_name(command.task) / command.preset
+    )
     return [base / f"seed-{seed}" for seed in command.seeds]
 
 

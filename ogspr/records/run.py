@@ -32,6 +32,11 @@ from ogspr.records.files import (
 from ogspr.types import EnvSpec
 
 
+def folder_name(task: str) -> str:
+    """A task as the name of the folder that holds its runs."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in task)
+
+
 class RunFolder:
     """Names of everything a run leaves on disk.
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from ogspr.envs import check_task, is_own_code
 from ogspr.errors import UserError, unknown
+from ogspr.records.run import folder_name
 from ogspr.records.settings_io import changed
 from ogspr.reference import METHOD, paper_scores
 from ogspr.training.options import TrainOptions
@@ -193,11 +194,6 @@ def _units(cell: Cell, top: _Top, base: Path) -> Iterator[Unit]:
                 steps = changed(preset_options(preset, task), cell.options, f"{task} {name}").agent_steps
                 seeds = cell.seeds or top.seeds
                 yield Unit(task, preset, name, seeds, base / folder_name(task) / name, cell.options, steps)
-
-
-def folder_name(task: str) -> str:
-    """A task as the name of a folder."""
-    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in task)
 
 
 def _check(unit: Unit) -> None:

@@ -16,9 +16,8 @@ from typing import TypeVar
 from ogspr.sweep.grid import Grid, Unit, read_grid
 from ogspr.sweep.state import SweepFolder, UnitState
 from tests.helpers.trajectories import ROOT
+from tests.sweep.grids import TABLES, write_grid
 
-TASK = "tests.helpers.worlds:counter"
-TABLES = ("train.csv", "eval.csv", "episodes.csv")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 _OPTIONS = """
 agent_steps = 120
@@ -48,13 +47,7 @@ _T = TypeVar("_T")
 
 def tiny_grid(folder: Path, names: Sequence[str], seeds: Sequence[int] = (1, 2)) -> Grid:
     """Units that are the same but for their names, so that one undisturbed run is the reference of all."""
-    cells = [
-        f'[[cells]]\ntasks = "{TASK}"\npresets = "small"\nname = "{name}"\n[cells.options]{_OPTIONS}'
-        for name in names
-    ]
-    path = folder / "grid.toml"
-    path.write_text("\n".join([f"seeds = {list(seeds)}", f'out = "{folder / "runs"}"', *cells]))
-    return read_grid(str(path))
+    return read_grid(str(write_grid(folder, names=names, seeds=seeds, options=_OPTIONS)))
 
 
 def sweep(*words: str, before: Sequence[str] = (), **more: str) -> subprocess.CompletedProcess:

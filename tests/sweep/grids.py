@@ -30,9 +30,9 @@ keep.checkpoint_minutes = 0.008
 """
 
 
-def write_grid(folder: Path, *, names=("one", "two"), seeds=(1, 2), more="") -> Path:
+def write_grid(folder: Path, *, names=("one", "two"), seeds=(1, 2), options=TINY) -> Path:
     cells = "".join(
-        f'[[cells]]\ntasks = "{TASK}"\npresets = "small"\nname = "{name}"\n[cells.options]\n{TINY}{more}\n'
+        f'[[cells]]\ntasks = "{TASK}"\npresets = "small"\nname = "{name}"\n[cells.options]\n{options}\n'
         for name in names
     )
     path = folder / "grid.toml"

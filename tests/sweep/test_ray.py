@@ -20,7 +20,6 @@ from ogspr.sweep.supervise import Launch
 from tests.helpers.trajectories import ROOT
 from tests.sweep.cluster_grids import (
     ENVIRONMENT,
-    TASK,
     kill,
     learning,
     one_writer,
@@ -33,6 +32,7 @@ from tests.sweep.cluster_grids import (
     tree_below,
     wait_until,
 )
+from tests.sweep.grids import TASK
 
 # Read when Ray is imported: without it, daemons listen on all addresses of the machine.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -60,15 +60,6 @@ def cluster():
 
 def add_node(cluster):
     return cluster.add_node(num_cpus=1, num_gpus=0, object_store_memory=_STORE)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    """The tables of any of these units when nothing happens to it."""
-    grid = tiny_grid(tmp_path_factory.mktemp("undisturbed"), ["calm"])
-    done = sweep("run", grid.source, "--code", TASK)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return tables_of(grid.units[0])
 
 
 @contextmanager

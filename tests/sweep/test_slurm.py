@@ -8,7 +8,6 @@ import pytest
 
 from ogspr.sweep.grid import Grid, Unit
 from tests.sweep.cluster_grids import (
-    TASK,
     kill,
     learning,
     one_writer,
@@ -19,6 +18,7 @@ from tests.sweep.cluster_grids import (
     tiny_grid,
     wait_until,
 )
+from tests.sweep.grids import TASK
 from tests.sweep.slurm_cluster import SlurmCluster, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "SLURM is here")
@@ -30,15 +30,6 @@ def cluster(tmp_path_factory):
     cluster = SlurmCluster(tmp_path_factory.mktemp("slurm") / "cluster")
     yield cluster
     cluster.stop()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    """The tables of any of these units when nothing happens to it."""
-    grid = tiny_grid(tmp_path_factory.mktemp("undisturbed"), ["calm"])
-    done = sweep("run", grid.source, "--code", TASK)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return tables_of(grid.units[0])
 
 
 def submit(cluster: SlurmCluster, grid: Grid, *words: str) -> str:
