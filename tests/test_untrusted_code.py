@@ -25,6 +25,13 @@ from tests.training.runs import request, train
 from tests.training.test_sessions import Telling
 
 TASK = "dmc:cartpole-swingup"
+GRID = f"""
+[[cells]]
+tasks = "{TASK}"
+presets = "small"
+name = "short"
+options = {{ agent_steps = 5, evaluation.episodes = 1, evaluation.environments = 1 }}
+"""
 LAUNCHERS = {
     "script": [str(Path(sys.executable).with_name("ogspr"))],
     "module": [sys.executable, "-m", "ogspr"],
@@ -159,6 +166,8 @@ def call(arguments: list[str], folder: Path, *, gl_known: bool = True) -> subpro
         ),
         ("report {run} --out {out}/report", "1 figure"),
         ("rollout {task}", "environment dmc:cartpole-swingup"),
+        ("sweep plan table5", "4 units"),
+        ("sweep run {grid} --out {out}/sweep", "1 of 1 units are done"),
     ],
     ids=lambda value: value.split()[0] + ("-resume" if "--resume" in value else ""),
 )
@@ -168,6 +177,8 @@ def test_a_command_in_a_strangers_folder_runs_nothing_of_it(words, told, launche
         shutil.copytree(run, tmp_path / "copy")
     policy = run / "policies" / "best.safetensors"
     names = {"task": TASK, "run": run, "policy": policy, "out": tmp_path, "copy": tmp_path / "copy"}
+    names["grid"] = tmp_path / "grid.toml"
+    names["grid"].write_text(GRID)
     arguments = [*LAUNCHERS[launcher], *(word.format(**names) for word in words)]
     done = call(arguments, folders[launcher], gl_known=words[0] != "doctor")
     assert done.returncode == 0, done.stderr
